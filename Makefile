@@ -1,0 +1,35 @@
+# Every target sets up what it needs: a machine with Python 3.11+, make and git is enough.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: train test check format setup clean
+
+train: setup            ## set up, then learn the default task and draw its learning curve
+	$(BIN)/m2ac train
+
+test: setup             ## set up, then run the tests (ARGS="-k mask" picks some)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+check: setup            ## the gate: format, lint, types, import contracts, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) test
+
+format: setup           ## put the code into the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "m2ac needs Python 3.11 or newer, found " + sys.version.split()[0] + "; call make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+clean:                  ## remove the environment and caches, never runs/
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

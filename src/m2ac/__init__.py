@@ -1,0 +1,37 @@
+"""m2ac: reinforcement learning that knows when to trust its model.
+
+>>> from m2ac import M2AC
+>>> agent = M2AC("Pendulum-v1", seed=0)          # or a Gymnasium environment
+>>> agent.learn(3_000)
+>>> action, _ = agent.predict(obs, deterministic=True)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from m2ac.config import AgentConfig, ConfigError, MaskConfig, ModelConfig, ReplayConfig, RunConfig, SACConfig
+
+if TYPE_CHECKING:
+    from m2ac.agent import MBPO, M2AC, SAC
+
+__version__ = "0.1.0"
+__all__ = [
+    "M2AC",
+    "MBPO",
+    "SAC",
+    "AgentConfig",
+    "ConfigError",
+    "MaskConfig",
+    "ModelConfig",
+    "ReplayConfig",
+    "RunConfig",
+    "SACConfig",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # JAX takes a second to import; --help and the configuration do without it.
+    if name in ("M2AC", "MBPO", "SAC"):
+        from m2ac import agent
+
+        return getattr(agent, name)
+    raise AttributeError(f"module 'm2ac' has no attribute {name!r}")
