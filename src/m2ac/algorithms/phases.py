@@ -1,0 +1,87 @@
+"""The compiled phases of Algorithm 1. Each is compiled once; sizes that grow are data."""
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from m2ac.dynamics.ensemble import Ensemble
+from m2ac.imagination.rollout import Imagination, Rollout, masked_rollouts
+from m2ac.learners.sac import sample_action
+from m2ac.networks import MLP
+from m2ac.replay import Imagined, Real, add_imagined, add_real, sample_batches, sample_obs
+from m2ac.types import Key, Transition
+
+store = jax.jit(add_real, donate_argnums=0)
+"""Line 4 of Algorithm 1: D_env ← D_env ∪ {(s, a, r, s')}."""
+
+
+class Trust(NamedTuple):
+    """What a rollout phase kept and what it thought of it."""
+
+    kept_by_step: Int[Array, "H"]
+    alive_by_step: Int[Array, "H"]
+    share_kept: Float[Array, ""]  # of the alive rows
+    uncertainty_kept: Float[Array, ""]  # means
+    uncertainty_dropped: Float[Array, ""]
+    nonfinite_rows: Int[Array, ""]
+    terminated_rows: Int[Array, ""]
+
+
+def _trust(rollout: Rollout) -> Trust:
+    finite = jnp.isfinite(rollout.uncertainty)
+    dropped = rollout.alive & finite & ~rollout.keep
+    kept_by_step = jnp.sum(rollout.keep, axis=1, dtype=jnp.int32)
+    alive_by_step = jnp.sum(rollout.alive, axis=1, dtype=jnp.int32)
+    return Trust(
+        kept_by_step=kept_by_step,
+        alive_by_step=alive_by_step,
+        share_kept=jnp.sum(kept_by_step) / jnp.sum(alive_by_step),
+        uncertainty_kept=jnp.mean(rollout.uncertainty, where=rollout.keep),
+        uncertainty_dropped=jnp.mean(rollout.uncertainty, where=dropped),
+        nonfinite_rows=jnp.sum(rollout.alive & ~finite, dtype=jnp.int32),
+        terminated_rows=jnp.sum(rollout.alive & rollout.rows.terminated, dtype=jnp.int32),
+    )
+
+
+@partial(jax.jit, static_argnames=("rollouts", "how"), donate_argnums=0)
+def imagine(
+    imagined: Imagined,
+    policy: MLP,
+    ensemble: Ensemble,
+    real: Real,
+    key: Key,
+    phase: Int[Array, ""],
+    *,
+    rollouts: int,
+    how: Imagination,
+) -> tuple[Imagined, Trust]:
+    """Lines 6-7 of Algorithm 1: sample B states, roll the model out from them, keep what the mask trusts."""
+    key_starts, key_rollout = jax.random.split(jax.random.fold_in(key, phase))
+    starts = sample_obs(real, rollouts, key=key_starts)
+    rollout = masked_rollouts(partial(sample_action, policy), ensemble, starts, how, key=key_rollout)
+    return add_imagined(imagined, rollout.rows, rollout.keep), _trust(rollout)
+
+
+@partial(jax.jit, static_argnames=("batches", "batch_size", "real_share"))
+def draw_batches(
+    real: Real,
+    imagined: Imagined | None,
+    key: Key,
+    updates: Int[Array, ""],
+    *,
+    batches: int,
+    batch_size: int,
+    real_share: float | Literal["union"],
+) -> tuple[Transition, Key]:
+    """Batches from D_env ∪ D_model for line 8 of Algorithm 1, and the key of the updates' own noise.
+
+    Apart from the updates, so that these are one and the same program whatever the batches are drawn from.
+    """
+    key_batches, key_noise = jax.random.split(jax.random.fold_in(key, updates))
+    drawn = sample_batches(
+        real, imagined, batches=batches, batch_size=batch_size, real_share=real_share, key=key_batches
+    )
+    return drawn, key_noise

@@ -1,0 +1,78 @@
+"""The whole state of a training: with it and the configuration, a run goes on as if it had never stopped."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from m2ac.config import AgentConfig, mask_rates
+from m2ac.dynamics.fit import Dynamics, init_dynamics
+from m2ac.imagination.mask import most_rows_kept
+from m2ac.learners.sac import SACState, init_sac
+from m2ac.replay import Imagined, Real, empty_imagined, empty_real
+
+
+class Counters(NamedTuple):
+    """How far a training is."""
+
+    steps: int = 0  # environment steps
+    updates: int = 0  # updates of the learner
+    fits: int = 0  # fits of the model, each followed by a rollout phase
+    modelled_at: int = -1  # the step of the last of them
+
+
+class Episode(NamedTuple):
+    """The episode under way; its actions are the last `length` rows of the real buffer."""
+
+    number: int
+    length: int
+    total: float
+    obs: Float[ndarray, "D"]
+
+
+class State(NamedTuple):
+    """Line 2 of Algorithm 1 and everything that grows from it."""
+
+    learner: SACState
+    real: Real
+    dynamics: Dynamics | None
+    imagined: Imagined | None
+    counters: Counters
+    episode: Episode
+
+
+def init_state(config: AgentConfig, obs_dim: int, action_dim: int, *, learns_termination: bool) -> State:
+    """Networks drawn from the seed, buffers empty."""
+    key_learner, key_dynamics = jax.random.split(jax.random.key(config.seed))
+    assert config.replay.capacity is not None
+    dynamics, imagined = None, None
+    if config.algo != "sac":
+        assert config.retain is not None
+        dynamics = init_dynamics(
+            config.model, obs_dim, action_dim, learns_termination=learns_termination, key=key_dynamics
+        )
+        imagined = empty_imagined(config.retain, rows_per_phase(config), obs_dim, action_dim)
+    return State(
+        learner=init_sac(config.sac, obs_dim, action_dim, key=key_learner),
+        real=empty_real(config.replay.capacity, obs_dim, action_dim),
+        dynamics=dynamics,
+        imagined=imagined,
+        counters=Counters(),
+        episode=Episode(number=0, length=0, total=0.0, obs=np.zeros(obs_dim, np.float32)),
+    )
+
+
+def rollouts_per_phase(config: AgentConfig) -> int:
+    """B of Algorithm 1."""
+    assert config.updates_per_step is not None
+    assert config.model_every is not None
+    return config.rollouts_per_update * config.updates_per_step * config.model_every
+
+
+def rows_per_phase(config: AgentConfig) -> int:
+    """The most rows a rollout phase can keep, from the mask's own schedule."""
+    assert config.horizon is not None
+    rates = mask_rates(config.mask.rate, config.horizon)
+    return most_rows_kept(rates, rollouts_per_phase(config), config.mask.stop)

@@ -1,0 +1,92 @@
+"""The ensemble of probabilistic networks p_θ1 … p_θK over (reward, next observation), as in MBPO."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from m2ac.config import ModelConfig
+from m2ac.dynamics.gaussian import Gaussian
+from m2ac.networks import MLP, apply_mlp, init_mlp, truncated_normal
+from m2ac.types import Key
+
+
+class EnsembleParams(NamedTuple):
+    """What training changes."""
+
+    members: tuple[MLP, ...]  # separate networks: K separate products beat one batched product on a CPU
+    max_log_variance: Float[Array, "D1"]  # shared by the members
+    min_log_variance: Float[Array, "D1"]
+
+
+class Ensemble(NamedTuple):
+    """K networks, the standardisation of their inputs, and which of them are the elite."""
+
+    params: EnsembleParams
+    input_mean: Float[Array, "I"]
+    input_std: Float[Array, "I"]
+    elites: Int[Array, "E"]  # indices of the members with the lowest holdout loss
+
+
+class Output(NamedTuple):
+    """One member's view: the change of the world, and the logit of its end where that is learned."""
+
+    mean: Float[Array, "*B D1"]  # reward, then next_obs − obs
+    log_variance: Float[Array, "*B D1"]
+    termination: Float[Array, "*B"] | None
+
+
+def init_ensemble(
+    config: ModelConfig, obs_dim: int, action_dim: int, *, learns_termination: bool, key: Key
+) -> Ensemble:
+    """Fresh members; every one is elite until a fit says otherwise, in order of their number."""
+    assert config.hidden is not None
+    outputs = 2 * (obs_dim + 1) + learns_termination
+    sizes = [obs_dim + action_dim, *[config.hidden] * config.layers, outputs]
+    return Ensemble(
+        EnsembleParams(
+            members=tuple(init_mlp(sizes, truncated_normal, key=k) for k in jax.random.split(key, config.members)),
+            max_log_variance=jnp.full(obs_dim + 1, config.max_log_variance),
+            min_log_variance=jnp.full(obs_dim + 1, config.min_log_variance),
+        ),
+        input_mean=jnp.zeros(obs_dim + action_dim),
+        input_std=jnp.ones(obs_dim + action_dim),
+        elites=jnp.arange(config.elites, dtype=jnp.int32),
+    )
+
+
+def soft_clamp(x: Array, low: Array, high: Array) -> Array:
+    """Between low and high, with a gradient everywhere, also for the bounds."""
+    x = high - jax.nn.softplus(high - x)
+    return low + jax.nn.softplus(x - low)
+
+
+def member_output(params: EnsembleParams, k: int, x: Float[Array, "*B I"]) -> Output:
+    """Member k on standardised inputs."""
+    raw = apply_mlp(params.members[k], x, jax.nn.swish)
+    dims = params.max_log_variance.shape[0]
+    return Output(
+        mean=raw[..., :dims],
+        log_variance=soft_clamp(raw[..., dims : 2 * dims], params.min_log_variance, params.max_log_variance),
+        termination=raw[..., 2 * dims] if raw.shape[-1] > 2 * dims else None,
+    )
+
+
+def standardise(ensemble: Ensemble, obs: Float[Array, "*B D"], action: Float[Array, "*B A"]) -> Float[Array, "*B I"]:
+    """The networks' input."""
+    return (jnp.concatenate([obs, action], axis=-1) - ensemble.input_mean) / ensemble.input_std
+
+
+def predict(
+    ensemble: Ensemble, obs: Float[Array, "B D"], action: Float[Array, "B A"]
+) -> tuple[Gaussian, Bool[Array, "K B"] | None]:
+    """Every member's distribution of (reward, next_obs − obs), and whether it expects the end of the episode."""
+    x = standardise(ensemble, obs, action)
+    outputs = [member_output(ensemble.params, k, x) for k in range(len(ensemble.params.members))]
+    prediction = Gaussian(
+        mean=jnp.stack([o.mean for o in outputs]), variance=jnp.exp(jnp.stack([o.log_variance for o in outputs]))
+    )
+    if outputs[0].termination is None:
+        return prediction, None
+    return prediction, jnp.stack([o.termination for o in outputs]) > 0

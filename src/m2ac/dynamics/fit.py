@@ -1,0 +1,267 @@
+"""Line 5 of Algorithm 1: train the models on D_env with early stopping.
+
+The whole fit, its early stopping included, is compiled once: the number of rows, batches and epochs is data. It can be
+run in slices of a bounded number of batches, so that a caller can show progress or stop between them.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from m2ac.config import ModelConfig
+from m2ac.dynamics.ensemble import Ensemble, EnsembleParams, init_ensemble, member_output, standardise
+from m2ac.replay import Real, take
+from m2ac.types import Key, Transition
+
+BOUND_WEIGHT = 0.01
+EVALUATION_BLOCK = 500
+
+
+class Dynamics(NamedTuple):
+    """The ensemble and its optimiser, warm from fit to fit."""
+
+    ensemble: Ensemble
+    optimiser: optax.OptState
+
+
+class Split(NamedTuple):
+    """Which real rows a fit learns from, and which it is judged by."""
+
+    order: Int[Array, "N"]  # a random order of the rows; the first `holdout` are held out
+    holdout: Int[Array, ""]
+    train: Int[Array, ""]
+    bootstrap: Int[Array, "K N"]  # for each member, positions in the train part, drawn once per fit
+
+
+class Fit(NamedTuple):
+    """A fit under way."""
+
+    ensemble: Ensemble
+    optimiser: optax.OptState
+    split: Split
+    key: Key
+    shuffle: Int[Array, "N"]  # this epoch's order of the bootstrap
+    batch: Int[Array, ""]  # batches done in this epoch
+    epoch: Int[Array, ""]  # epochs done
+    stale: Int[Array, ""]  # epochs since a member improved
+    done: Bool[Array, ""]
+    best: tuple  # type: ignore[type-arg]  # each member's parameters at its best
+    best_loss: Float[Array, "K"]
+    loss: Float[Array, ""]  # sum of this epoch's training losses
+    last_loss: Float[Array, ""]  # mean training loss of the last whole epoch
+
+
+class FitReport(NamedTuple):
+    """How a fit went."""
+
+    epochs: Int[Array, ""]
+    batches: Int[Array, ""]
+    train_loss: Float[Array, ""]
+    holdout_nll: Float[Array, "K"]
+    holdout_mse: Float[Array, "K"]
+
+
+def init_dynamics(
+    config: ModelConfig, obs_dim: int, action_dim: int, *, learns_termination: bool, key: Key
+) -> Dynamics:
+    """Untrained members and a fresh Adam."""
+    ensemble = init_ensemble(config, obs_dim, action_dim, learns_termination=learns_termination, key=key)
+    return Dynamics(ensemble, optax.adam(config.learning_rate).init(ensemble.params))
+
+
+def _row_losses(
+    params: EnsembleParams, k: int, x: Float[Array, "B I"], rows: Transition
+) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
+    """Member k's Gaussian loss, squared error and termination cross-entropy, row by row."""
+    output = member_output(params, k, x)
+    target = jnp.concatenate([rows.reward[:, None], rows.next_obs - rows.obs], axis=-1)
+    squared = jnp.square(output.mean - target)
+    # Without the constant and the factor 1/2 of the density, as the reference code: they shift and scale only.
+    nll = jnp.mean(squared * jnp.exp(-output.log_variance) + output.log_variance, axis=-1)
+    if output.termination is None:
+        return nll, jnp.mean(squared, axis=-1), jnp.zeros_like(nll)
+    end = optax.sigmoid_binary_cross_entropy(output.termination, rows.terminated.astype(nll.dtype))
+    return nll, jnp.mean(squared, axis=-1), end
+
+
+def ensemble_loss(
+    params: EnsembleParams,
+    inputs: tuple[Float[Array, "B I"], ...],
+    rows: tuple[Transition, ...],
+    weight: Float[Array, "B"],
+    weight_decay: tuple[float, ...],
+) -> Float[Array, ""]:
+    """The members' losses, weight decay on weights only, and the pull on the log-variance bounds, summed."""
+    total = jnp.sum(params.max_log_variance - params.min_log_variance) * BOUND_WEIGHT
+    for k, member in enumerate(params.members):
+        nll, _, end = _row_losses(params, k, inputs[k], rows[k])
+        total += jnp.sum(weight * (nll + end)) / jnp.sum(weight)
+        for layer, decay in zip(member, weight_decay, strict=True):
+            total += decay * 0.5 * jnp.sum(jnp.square(layer.weight))
+    return total
+
+
+def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
+    """Each member's mean NLL (with the termination's cross-entropy) and squared error on the held-out rows."""
+    members = range(len(ensemble.params.members))
+    last = split.order.shape[0] - 1
+
+    def add_block(i: Int[Array, ""], sums: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
+        position = i * EVALUATION_BLOCK + jnp.arange(EVALUATION_BLOCK)
+        rows = take(real.rows, split.order[jnp.minimum(position, last)])
+        x = standardise(ensemble, rows.obs, rows.action)
+        counts = position < split.holdout
+        losses = [_row_losses(ensemble.params, k, x, rows) for k in members]
+        block = jnp.stack(
+            [
+                jnp.stack([jnp.sum(jnp.where(counts, nll + end, 0.0)) for nll, _, end in losses]),
+                jnp.stack([jnp.sum(jnp.where(counts, mse, 0.0)) for _, mse, _ in losses]),
+            ]
+        )
+        return sums + block
+
+    blocks = (split.holdout + EVALUATION_BLOCK - 1) // EVALUATION_BLOCK
+    sums = jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((2, len(members))))
+    return sums[0] / split.holdout, sums[1] / split.holdout
+
+
+def _split_rows(real: Real, config: ModelConfig, *, key: Key) -> Split:
+    capacity = real.rows.reward.shape[0]
+    key_order, key_bootstrap = jax.random.split(key)
+    holdout = jnp.clip((real.count * config.holdout_share).astype(jnp.int32), 1, config.holdout_max)
+    return Split(
+        order=_shuffled(capacity, real.count, key=key_order),
+        holdout=holdout,
+        train=real.count - holdout,
+        bootstrap=jax.random.randint(key_bootstrap, (config.members, capacity), 0, real.count - holdout),
+    )
+
+
+def _shuffled(capacity: int, count: Int[Array, ""], *, key: Key) -> Int[Array, "N"]:
+    """A random order of 0 .. count−1, followed by the rest."""
+    rank = jax.random.uniform(key, (capacity,))
+    return jnp.argsort(jnp.where(jnp.arange(capacity) < count, rank, 2.0)).astype(jnp.int32)
+
+
+def _standardisation(real: Real, split: Split) -> tuple[Float[Array, "I"], Float[Array, "I"]]:
+    """Mean and standard deviation of the train part's inputs; a constant input is left as it is."""
+    position = jnp.zeros_like(split.order).at[split.order].set(jnp.arange(split.order.shape[0], dtype=jnp.int32))
+    is_train = ((position >= split.holdout) & (position < split.holdout + split.train))[:, None]
+    inputs = jnp.concatenate([real.rows.obs, real.rows.action], axis=-1)
+    mean = jnp.sum(jnp.where(is_train, inputs, 0.0), axis=0) / split.train
+    variance = jnp.sum(jnp.where(is_train, jnp.square(inputs - mean), 0.0), axis=0) / split.train
+    std = jnp.sqrt(variance)
+    return mean, jnp.where(std < 1e-12, 1.0, std)
+
+
+@partial(jax.jit, static_argnames="config")
+def start_fit(dynamics: Dynamics, real: Real, config: ModelConfig, *, key: Key) -> Fit:
+    """Split the rows, draw the bootstraps, standardise the inputs."""
+    key_split, key_fit = jax.random.split(key)
+    split = _split_rows(real, config, key=key_split)
+    mean, std = _standardisation(real, split)
+    ensemble = dynamics.ensemble._replace(input_mean=mean, input_std=std)
+    zero = jnp.int32(0)
+    return Fit(
+        ensemble=ensemble,
+        optimiser=dynamics.optimiser,
+        split=split,
+        key=key_fit,
+        shuffle=_shuffled(split.order.shape[0], split.train, key=jax.random.fold_in(key_fit, 0)),
+        batch=zero,
+        epoch=zero,
+        stale=zero,
+        done=jnp.array(False),
+        best=ensemble.params.members,
+        best_loss=jnp.full(config.members, jnp.inf),
+        loss=jnp.float32(0),
+        last_loss=jnp.float32(jnp.nan),
+    )
+
+
+def _train_batch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
+    """One step of Adam on a batch of every member's own bootstrap; the last batch of an epoch may be part full."""
+    split = fit.split
+    position = fit.batch * config.batch_size + jnp.arange(config.batch_size)
+    weight = (position < split.train).astype(jnp.float32)
+    drawn = fit.shuffle[jnp.minimum(position, split.train - 1)]
+    rows = tuple(take(real.rows, split.order[split.holdout + split.bootstrap[k, drawn]]) for k in range(config.members))
+    inputs = tuple(standardise(fit.ensemble, r.obs, r.action) for r in rows)
+    params = fit.ensemble.params
+    loss, gradient = jax.value_and_grad(ensemble_loss)(params, inputs, rows, weight, config.weight_decay)
+    updates, optimiser = optax.adam(config.learning_rate).update(gradient, fit.optimiser)
+    return fit._replace(
+        ensemble=fit.ensemble._replace(params=optax.apply_updates(params, updates)),
+        optimiser=optimiser,
+        batch=fit.batch + 1,
+        loss=fit.loss + loss,
+    )
+
+
+def _end_epoch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
+    """Judge every member on the held-out rows, remember those that improved, decide whether to go on."""
+    nll, mse = holdout_losses(fit.ensemble, real, fit.split)
+    loss = nll if config.stop_on == "nll" else mse
+    # Relative to |best|: MBPO's (best − loss)/best would accept worse models once the loss is negative.
+    gain = fit.best_loss - loss
+    improved = jnp.where(
+        jnp.isfinite(fit.best_loss), gain > config.improvement * jnp.abs(fit.best_loss), jnp.isfinite(loss)
+    )
+    best = tuple(
+        jax.tree.map(partial(jnp.where, improved[k]), member, fit.best[k])
+        for k, member in enumerate(fit.ensemble.params.members)
+    )
+    stale = jnp.where(jnp.any(improved), 0, fit.stale + 1)
+    epoch = fit.epoch + 1
+    limit = config.max_epochs if config.max_epochs is not None else jnp.iinfo(jnp.int32).max
+    return fit._replace(
+        shuffle=_shuffled(fit.shuffle.shape[0], fit.split.train, key=jax.random.fold_in(fit.key, epoch)),
+        batch=jnp.int32(0),
+        epoch=epoch,
+        stale=stale,
+        done=(stale > config.patience) | (epoch >= limit),
+        best=best,
+        best_loss=jnp.where(improved, loss, fit.best_loss),
+        loss=jnp.float32(0),
+        last_loss=fit.loss / fit.batch,
+    )
+
+
+@partial(jax.jit, static_argnames="config")
+def fit_slice(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig) -> Fit:
+    """Go on with a fit for at most `budget` batches, or to its end."""
+    per_epoch = (fit.split.train + config.batch_size - 1) // config.batch_size
+
+    def go_on(carry: tuple[Fit, Int[Array, ""]]) -> tuple[Fit, Int[Array, ""]]:
+        fit, left = carry
+        batches = jnp.minimum(per_epoch - fit.batch, left)
+        fit = jax.lax.fori_loop(0, batches, lambda _, f: _train_batch(f, real, config), fit)
+        ended = fit.batch == per_epoch
+        fit = jax.lax.cond(ended, lambda f: _end_epoch(f, real, config), lambda f: f, fit)
+        return fit, left - batches
+
+    fit, _ = jax.lax.while_loop(lambda carry: ~carry[0].done & (carry[1] > 0), go_on, (fit, budget))
+    return fit
+
+
+@partial(jax.jit, static_argnames="config")
+def finish_fit(fit: Fit, real: Real, config: ModelConfig) -> tuple[Dynamics, FitReport]:
+    """Every member back at its best, the elites chosen among them."""
+    ensemble = fit.ensemble._replace(params=fit.ensemble.params._replace(members=fit.best))
+    nll, mse = holdout_losses(ensemble, real, fit.split)
+    ranking = jnp.argsort(nll if config.stop_on == "nll" else mse)
+    ensemble = ensemble._replace(elites=ranking[: config.elites].astype(jnp.int32))
+    per_epoch = (fit.split.train + config.batch_size - 1) // config.batch_size
+    report = FitReport(fit.epoch, fit.epoch * per_epoch, fit.last_loss, nll, mse)
+    return Dynamics(ensemble, fit.optimiser), report
+
+
+def fit_ensemble(dynamics: Dynamics, real: Real, config: ModelConfig, *, key: Key) -> tuple[Dynamics, FitReport]:
+    """Line 5 of Algorithm 1 in one call."""
+    fit = start_fit(dynamics, real, config, key=key)
+    fit = fit_slice(fit, real, jnp.iinfo(jnp.int32).max, config)
+    return finish_fit(fit, real, config)

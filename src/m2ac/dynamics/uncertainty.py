@@ -1,0 +1,62 @@
+"""How far a drawn prediction may be from the truth, estimated by the ensemble's disagreement (Eq. 9 of the paper).
+
+Each score takes the predictions of all members, the member drawn for each row, the drawn outcome, and which members
+count as company; a larger score means less trust.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from m2ac.dynamics.gaussian import Gaussian, kl, merge, negative_log_density
+
+Score = Callable[
+    [Gaussian, Int[Array, "B"], Float[Array, "B D"], Bool[Array, "K"]],
+    Float[Array, "B"],
+]
+
+
+def of_member(prediction: Gaussian, member: Int[Array, "B"]) -> Gaussian:
+    """Row by row, the prediction of the drawn member."""
+    row = member[None, :, None]
+    return Gaussian(
+        jnp.take_along_axis(prediction.mean, row, axis=0)[0],
+        jnp.take_along_axis(prediction.variance, row, axis=0)[0],
+    )
+
+
+def _is_drawn(prediction: Gaussian, member: Int[Array, "B"]) -> Bool[Array, "K B"]:
+    return jnp.arange(prediction.mean.shape[0])[:, None] == member
+
+
+def one_vs_rest(
+    prediction: Gaussian, member: Int[Array, "B"], outcome: Float[Array, "B D"], company: Bool[Array, "K"]
+) -> Float[Array, "B"]:
+    """KL[p_k ‖ p_−k]: the drawn member against the merged others (Eq. 9)."""
+    others = company[:, None] & ~_is_drawn(prediction, member)
+    return kl(of_member(prediction, member), merge(prediction, others))
+
+
+def one_vs_all(
+    prediction: Gaussian, member: Int[Array, "B"], outcome: Float[Array, "B D"], company: Bool[Array, "K"]
+) -> Float[Array, "B"]:
+    """KL[p_k ‖ p]: the drawn member against all merged, itself included; never above One-vs-Rest."""
+    everyone = company[:, None] | _is_drawn(prediction, member)
+    return kl(of_member(prediction, member), merge(prediction, everyone))
+
+
+def negative_likelihood(
+    prediction: Gaussian, member: Int[Array, "B"], outcome: Float[Array, "B D"], company: Bool[Array, "K"]
+) -> Float[Array, "B"]:
+    """−log density of the drawn outcome under all members merged; it can be negative."""
+    everyone = company[:, None] | _is_drawn(prediction, member)
+    return negative_log_density(merge(prediction, everyone), outcome)
+
+
+SCORES: dict[Literal["ovr", "ova", "nll"], Score] = {
+    "ovr": one_vs_rest,
+    "ova": one_vs_all,
+    "nll": negative_likelihood,
+}

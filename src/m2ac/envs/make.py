@@ -1,0 +1,91 @@
+"""Environments made, copied, and checked for what the algorithms need."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from m2ac.config import ConfigError
+from m2ac.envs.noise import NoisyAction
+from m2ac.envs.tasks import Task, find_task
+
+
+def make_env(env: str | Task, **kwargs: Any) -> gym.Env[Any, Any]:
+    """The environment of a task, a name or an id (see `find_task`); `kwargs` go to `gymnasium.make`."""
+    task = find_task(env) if isinstance(env, str) else env
+    with _explained(f'cannot make the environment "{task.name}"', "install what it needs or see m2ac envs"):
+        made = gym.make(task.id, **{**task.kwargs, **kwargs})
+        if task.noise:
+            made = NoisyAction(made, task.noise)
+    try:
+        check_spaces(made)
+    except ConfigError:
+        made.close()
+        raise
+    return made
+
+
+def copy_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """A second, independent environment like `env`, made from its spec."""
+    remedy = "pass eval_env="
+    spec = env.spec
+    if spec is None:
+        raise ConfigError(f"{env} has no spec, so no second one can be made for evaluation; {remedy}")
+    if any(wrapper.name == "NormalizeObservation" for wrapper in spec.additional_wrappers):
+        raise ConfigError(f"a copy of {env} would normalise observations by statistics of its own; {remedy}")
+    # A second window would show nothing but the evaluation.
+    quiet = {"render_mode": None} if spec.kwargs.get("render_mode") == "human" else {}
+    with _explained(f"cannot make a second {env} for evaluation", remedy):
+        return gym.make(spec, **quiet)
+
+
+def check_spaces(env: gym.Env[Any, Any]) -> None:
+    """Refuse an environment whose observations or actions no algorithm here can handle."""
+    _check_observation(env.observation_space)
+    _check_action(env.action_space)
+
+
+def _check_observation(space: spaces.Space[Any]) -> None:
+    needed = "the observation space must be a Box of rank 1"
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(f"{needed}, got {space}; wrap the environment in gymnasium.wrappers.FlattenObservation")
+    if space.shape[0] == 0:
+        raise ConfigError(f"{needed} with at least one entry, got {space}; observe at least one number")
+
+
+def _check_action(space: spaces.Space[Any]) -> None:
+    needed = "the action space must be a bounded Box of rank 1"
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise ConfigError(
+            f"{needed}, got {space}; these algorithms need continuous actions, "
+            f"for discrete ones use another library, such as stable-baselines3"
+        )
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(f"{needed}, got {space}; flatten the actions with gymnasium.wrappers.TransformAction")
+    if space.shape[0] == 0:
+        raise ConfigError(f"{needed} with at least one entry, got {space}; there is nothing to learn without actions")
+    if not np.issubdtype(space.dtype, np.floating):
+        raise ConfigError(
+            f"{needed} with a floating-point dtype, got {space}; "
+            f"declare it as float32 and round in the environment, or in gymnasium.wrappers.TransformAction"
+        )
+    if not space.is_bounded("both"):
+        raise ConfigError(
+            f"{needed}, got {space}; declare finite bounds in the environment, "
+            f"which gymnasium.wrappers.RescaleAction can then map to others"
+        )
+    if not (space.low < space.high).all():
+        raise ConfigError(f"{needed} with low below high, got {space}; leave out the entries that cannot vary")
+
+
+@contextmanager
+def _explained(what: str, remedy: str) -> Iterator[None]:
+    """Turn whatever goes wrong inside into one line that names the cause and the remedy."""
+    try:
+        yield
+    except Exception as error:
+        cause = " ".join(str(error).split())
+        raise ConfigError(f"{what} ({type(error).__name__}: {cause}); {remedy}") from error

@@ -1,0 +1,103 @@
+"""The real world as the algorithms meet it: float32 observations, actions in [-1, 1], every reset seeded by us."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from m2ac.envs.actions import ActionScale
+from m2ac.envs.make import check_spaces
+from m2ac.envs.seeds import Stream, episode_seed
+
+LONGEST_EVALUATION = 10_000
+"""Steps after which an evaluation episode of an environment without a time limit is cut."""
+
+
+class EnvError(RuntimeError):
+    """The environment did something no learner can use; the message says what, where and what to do."""
+
+
+class Outcome(NamedTuple):
+    """What one action led to."""
+
+    next_obs: NDArray[np.float32]
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+class Played(NamedTuple):
+    """A finished episode."""
+
+    seed: int
+    total: float  # sum of rewards
+    length: int
+
+
+class World:
+    """An environment whose episodes are numbered and can be played again from their number."""
+
+    def __init__(self, env: gym.Env[Any, Any], *, seed: int, stream: Stream) -> None:
+        check_spaces(env)
+        assert isinstance(env.action_space, gym.spaces.Box)
+        assert isinstance(env.observation_space, gym.spaces.Box)
+        self.env = env
+        self.seed = seed
+        self.stream: Stream = stream
+        self.scale = ActionScale.of(env.action_space)
+        self.obs_dim = env.observation_space.shape[0]
+        self.action_dim = env.action_space.shape[0]
+        self._where = "before the first reset"
+
+    def seed_of(self, episode: int) -> int:
+        """The seed of the given episode's reset."""
+        return episode_seed(self.seed, self.stream, episode)
+
+    def reset(self, episode: int) -> NDArray[np.float32]:
+        """Start the given episode."""
+        seed = self.seed_of(episode)
+        self._where = f"{self.stream} episode {episode} (seed {seed}), reset"
+        obs, _ = self.env.reset(seed=seed)
+        self._steps = 0
+        return self._checked(obs)
+
+    def step(self, action: NDArray[np.float32]) -> Outcome:
+        """Take an action given in [-1, 1]."""
+        self._steps += 1
+        self._where = f"{self._where.rsplit(',', 1)[0]}, step {self._steps}"
+        obs, reward, terminated, truncated, _ = self.env.step(self.scale.to_env(action))
+        reward = float(reward)
+        if not np.isfinite(reward):
+            raise EnvError(f"reward is {reward} in {self._where}; the environment must return finite rewards")
+        return Outcome(self._checked(obs), reward, bool(terminated), bool(truncated))
+
+    def play(self, policy: Callable[[NDArray[np.float32]], NDArray[np.float32]], episode: int) -> Played:
+        """One whole episode with the given policy."""
+        obs, total, length = self.reset(episode), 0.0, 0
+        while True:
+            outcome = self.step(policy(obs))
+            total, length, obs = total + outcome.reward, length + 1, outcome.next_obs
+            if outcome.terminated or outcome.truncated or length == LONGEST_EVALUATION:
+                return Played(self.seed_of(episode), total, length)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def _checked(self, obs: Any) -> NDArray[np.float32]:
+        given = np.asarray(obs)
+        if given.shape != (self.obs_dim,):
+            raise EnvError(
+                f"observation has shape {given.shape} in {self._where}, but the observation space says "
+                f"({self.obs_dim},); return observations of the declared shape"
+            )
+        # A copy: some environments hand out the array they go on writing to.
+        checked = np.array(given, dtype=np.float32)
+        if not np.isfinite(checked).all():
+            index = int(np.flatnonzero(~np.isfinite(checked))[0])
+            raise EnvError(
+                f"observation[{index}] is {given[index]} in {self._where}; the environment must return finite observations"
+            )
+        return checked

@@ -1,0 +1,29 @@
+"""The policy in NumPy: one observation costs some 10 µs, where a compiled call costs 50 to 170."""
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from m2ac.learners.tanh_normal import MAX_LOG_STD, MIN_LOG_STD
+from m2ac.networks import MLP
+
+
+class ActingPolicy:
+    """A copy of a policy network's weights that acts outside of compiled code."""
+
+    def __init__(self, policy: MLP) -> None:
+        # Copies: the arrays of the learner are donated to its next update.
+        self.layers = [(np.array(layer.weight), np.array(layer.bias)) for layer in policy]
+
+    def __call__(
+        self, obs: Float[ndarray, "*B D"], noise: Float[ndarray, "*B A"] | None = None
+    ) -> Float[ndarray, "*B A"]:
+        """The mean action, or with standard normal noise a sampled one; in [-1, 1]."""
+        x = obs
+        for weight, bias in self.layers[:-1]:
+            x = np.maximum(x @ weight + bias, 0.0)
+        weight, bias = self.layers[-1]
+        mean, log_std = np.split(x @ weight + bias, 2, axis=-1)
+        if noise is not None:
+            mean = mean + np.exp(np.clip(log_std, MIN_LOG_STD, MAX_LOG_STD)) * noise
+        return np.tanh(mean)

@@ -1,0 +1,53 @@
+"""Multi-layer perceptrons as plain tuples of weights.
+
+Named tuples rather than module objects: JAX flattens them in C++, and a compiled call is made after every environment
+step, where flattening a tree of Python objects would cost a tenth of a SAC update.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from m2ac.types import Key
+
+Initialiser = Callable[[Key, int, int], Array]
+
+
+class Linear(NamedTuple):
+    """x W + b."""
+
+    weight: Float[Array, "I O"]
+    bias: Float[Array, "O"]
+
+
+MLP = tuple[Linear, ...]
+
+
+def glorot_uniform(key: Key, fan_in: int, fan_out: int) -> Float[Array, "I O"]:
+    """Uniform within ±√(6/(fan_in + fan_out))."""
+    limit = (6.0 / (fan_in + fan_out)) ** 0.5
+    return jax.random.uniform(key, (fan_in, fan_out), minval=-limit, maxval=limit)
+
+
+def truncated_normal(key: Key, fan_in: int, fan_out: int) -> Float[Array, "I O"]:
+    """Standard deviation 1/(2√fan_in) before the cut at two of them, as in MBPO's models."""
+    return jax.random.truncated_normal(key, -2.0, 2.0, (fan_in, fan_out)) / (2.0 * fan_in**0.5)
+
+
+def init_mlp(sizes: Sequence[int], initialiser: Initialiser, *, key: Key) -> MLP:
+    """Layers of the given sizes, input first, with zero biases."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    return tuple(
+        Linear(weight=initialiser(k, fan_in, fan_out), bias=jnp.zeros(fan_out))
+        for k, fan_in, fan_out in zip(keys, sizes[:-1], sizes[1:], strict=True)
+    )
+
+
+def apply_mlp(mlp: MLP, x: Float[Array, "*B I"], activation: Callable[[Array], Array]) -> Float[Array, "*B O"]:
+    """The network's output; the last layer is linear."""
+    for layer in mlp[:-1]:
+        x = activation(x @ layer.weight + layer.bias)
+    return x @ mlp[-1].weight + mlp[-1].bias

@@ -1,0 +1,61 @@
+"""Where a run was made: versions, machine, git state and command line. No host name, no user name."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("m2ac", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "mujoco")
+
+
+def describe_environment() -> dict[str, Any]:
+    """What `environment.json` holds; importing none of the packages it names."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "cores_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "git": git_state(),
+        "command": list(sys.argv),
+    }
+
+
+def cpu_model() -> str | None:
+    """The processor's name, None where the system does not tell."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or None
+
+
+def git_state(directory: Path | None = None) -> dict[str, Any] | None:
+    """Commit and whether files differ from it, for `directory` or the working directory; None outside a repository."""
+    commit = _git("rev-parse", "HEAD", directory=directory)
+    changes = _git("status", "--porcelain", directory=directory)
+    return None if commit is None else {"commit": commit, "dirty": None if changes is None else bool(changes)}
+
+
+def _git(*arguments: str, directory: Path | None) -> str | None:
+    # Without --no-optional-locks, status writes the index and can collide with the user's own git.
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,38 @@
+"""Metrics as TensorBoard files."""
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+
+class TensorBoard:
+    """Writes numbers under their slash-separated names, such as `model/holdout_loss`.
+
+    Nothing is imported or created before the first number. A resumed run gives `from_step`, the first step that it
+    makes anew: TensorBoard then hides what an interrupted run wrote from there on.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, from_step: int | None = None) -> None:
+        self._directory = os.fspath(directory)
+        self._from_step = from_step
+        self._writer: Any = None
+
+    def write(self, step: int, metrics: Mapping[str, float | int | str]) -> None:
+        """Write the finite numbers; text and NaN have no place in a curve."""
+        for name, value in metrics.items():
+            if name != "step" and not isinstance(value, str) and math.isfinite(value):
+                self._open().add_scalar(name, float(value), step)
+
+    def close(self) -> None:
+        """Write what is still waiting."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            from tensorboardX import SummaryWriter
+
+            self._writer = SummaryWriter(self._directory, purge_step=self._from_step, flush_secs=10)
+        return self._writer
