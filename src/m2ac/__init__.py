@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from m2ac.config import AgentConfig, ConfigError, MaskConfig, ModelConfig, ReplayConfig, RunConfig, SACConfig
 
 if TYPE_CHECKING:
-    from m2ac.agent import MBPO, M2AC, SAC
+    from m2ac.agent import M2AC, MBPO, SAC
 
 __version__ = "0.1.0"
 __all__ = [

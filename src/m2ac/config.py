@@ -19,8 +19,11 @@ LARGEST_DENOMINATOR = 46_340
 """Its square fits in 31 bits, so floor(rate * rows) is exact in int32 on any device."""
 
 
-class ConfigError(ValueError):
-    """A setting that cannot work; the message names the field, the value received and the remedy."""
+class ConfigError(Exception):
+    """A setting that cannot work; the message names the field, the value received and the remedy.
+
+    Not a ValueError: tyro would take that for a word it could not parse and wrap the message in its own.
+    """
 
 
 def perhaps(name: str, known: Iterable[str]) -> str:
@@ -35,7 +38,9 @@ def _check(holds: bool, message: str) -> None:
 
 
 def _at_least(name: str, value: float | None, low: float, remedy: str = "") -> None:
-    _check(value is None or value >= low, f"{name} must be at least {low}, got {value}{'; ' + remedy if remedy else ''}")
+    _check(
+        value is None or value >= low, f"{name} must be at least {low}, got {value}{'; ' + remedy if remedy else ''}"
+    )
 
 
 def _positive(name: str, value: float | None, remedy: str = "") -> None:
@@ -56,13 +61,15 @@ class MaskConfig:
     """Which imagined transitions are trusted (Algorithm 2)."""
 
     rate: float | Literal["paper"] = "paper"
-    """Share of the imagined rows kept at each rollout step, in (0, 1]. "paper" is 0.5 at horizon 1 and otherwise decays as (H-h)/(2(H+1)); 1 keeps everything."""
+    """Share of the imagined rows kept at each rollout step, in (0, 1]. "paper" is 0.5 at horizon 1 and otherwise decays
+    as (H-h)/(2(H+1)); 1 keeps everything."""
     stop: Literal["nonstop", "hardstop"] = "nonstop"
     """Whether a rollout goes on from every row (nonstop) or only from the kept ones (hardstop)."""
     uncertainty: Literal["ovr", "ova", "nll"] = "ovr"
-    """Score that ranks the rows: One-vs-Rest or One-vs-All divergence, or negative log-likelihood under the ensemble."""
+    """Score that ranks the rows: One-vs-Rest or One-vs-All divergence, or the ensemble's negative log-likelihood."""
     penalty: float | None = None
-    """Kept imagined rewards are lowered by this times the score. None: 0.001, or 0 with the nll score, which can be negative."""
+    """Kept imagined rewards are lowered by this times the score. None: 0.001, but 0 with the nll score, which can be
+    negative."""
     draw: Literal["elites", "all"] = "elites"
     """The members a prediction is drawn from."""
     rest: Literal["all", "elites"] = "all"
@@ -214,7 +221,8 @@ class AgentConfig:
     seed: int = 0
     """Everything random follows from it: networks, batches, environment resets."""
     rhythm: Literal["mbpo", "epoch"] = "mbpo"
-    """mbpo: fit and imagine every 250 steps, updates after every step; epoch: Algorithm 1 to the letter, everything once per 1000 steps."""
+    """mbpo: fit and imagine every 250 steps, updates after every step; epoch: Algorithm 1 to the letter, all once
+    per 1000 steps."""
     updates_per_step: int | None = None
     """Updates of policy and critics per environment step. None: 10, or 1 for sac."""
     model_every: int | None = None
@@ -222,9 +230,11 @@ class AgentConfig:
     rollouts_per_update: int = 10
     """Model rollouts started per update."""
     retain: int | None = None
-    """Rollout phases whose imagined rows are kept. None: as many as 1000 steps hold in the mbpo rhythm, 1 in the epoch rhythm."""
+    """Rollout phases whose imagined rows are kept. None: as many as 1000 steps hold in the mbpo rhythm, 1 in the epoch
+    rhythm."""
     random_steps: int | None = None
-    """Uniformly random actions at the start, counted as steps. None: the task's, else 5000, but a fifth of a run that is shorter."""
+    """Uniformly random actions at the start, counted as steps. None: the task's, else 5000, but a fifth of a run that
+    is shorter."""
     mask: MaskConfig = field(default_factory=MaskConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -239,7 +249,9 @@ class AgentConfig:
         _at_least("model_every", self.model_every, 1)
         _at_least("rollouts_per_update", self.rollouts_per_update, 1)
         _at_least("retain", self.retain, 1)
-        _at_least("random_steps", self.random_steps, 1, "the first fit needs some experience")
+        _at_least(
+            "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
+        )
         if self.algo == "sac":
             _check(
                 self.horizon is None,
@@ -279,6 +291,8 @@ class RunConfig(AgentConfig):
     """Episodes per evaluation, played with the policy's mean action in an environment of their own."""
     final_episodes: int = 10
     """Episodes of the evaluation at the end."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between saves of the whole state; a save also happens at the end and on Ctrl-C."""
     tensorboard: bool = True
     """Write TensorBoard files into the run directory."""
 
@@ -289,6 +303,7 @@ class RunConfig(AgentConfig):
         _at_least("eval_every", self.eval_every, 1)
         _at_least("eval_episodes", self.eval_episodes, 1)
         _at_least("final_episodes", self.final_episodes, 1)
+        _positive("checkpoint_minutes", self.checkpoint_minutes)
         if self.steps is not None and self.random_steps is not None:
             _check(
                 self.random_steps < self.steps,
@@ -383,7 +398,7 @@ def _build(kind: type[Any], values: Mapping[str, Any], prefix: str) -> Any:
         hint = hints[name]
         built[name] = (
             _build(hint, value, f"{prefix}{name}.")
-            if dataclasses.is_dataclass(hint)
+            if isinstance(hint, type) and dataclasses.is_dataclass(hint)
             else _coerce(value, hint, f"{prefix}{name}")
         )
     return kind(**built)

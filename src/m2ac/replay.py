@@ -16,7 +16,7 @@ class Real(NamedTuple):
     """D_env: a ring of real transitions."""
 
     rows: Transition  # (capacity, …)
-    count: Int[Array, ""]  # valid rows, from the front
+    size: Int[Array, ""]  # valid rows, from the front
     cursor: Int[Array, ""]  # where the next row goes
 
 
@@ -46,16 +46,14 @@ def empty_real(capacity: int, obs_dim: int, action_dim: int) -> Real:
 def empty_imagined(slots: int, rows_per_slot: int, obs_dim: int, action_dim: int) -> Imagined:
     """Room for `slots` rollout phases of at most `rows_per_slot` kept rows."""
     rows = max(1, rows_per_slot)  # a mask may keep nothing at all, yet an array needs a row to sample from
-    return Imagined(
-        _empty_rows(slots * rows, obs_dim, action_dim), jnp.zeros(slots, dtype=jnp.int32), jnp.int32(0)
-    )
+    return Imagined(_empty_rows(slots * rows, obs_dim, action_dim), jnp.zeros(slots, dtype=jnp.int32), jnp.int32(0))
 
 
 def grow_real(real: Real, capacity: int) -> Real:
     """The same rows with more room; only before the ring has wrapped is their order kept, which nothing relies on."""
     extra = capacity - real.rows.reward.shape[0]
     rows = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros((extra, *x.shape[1:]), x.dtype)]), real.rows)
-    return Real(rows, real.count, real.count)
+    return Real(rows, real.size, real.size)
 
 
 def add_real(real: Real, rows: Transition, count: Int[Array, ""]) -> Real:
@@ -65,7 +63,7 @@ def add_real(real: Real, rows: Transition, count: Int[Array, ""]) -> Real:
     target = jnp.where(offset < count, (real.cursor + offset) % capacity, capacity)
     return Real(
         rows=jax.tree.map(lambda old, new: old.at[target].set(new, mode="drop"), real.rows, rows),
-        count=jnp.minimum(real.count + count, capacity),
+        size=jnp.minimum(real.size + count, capacity),
         cursor=(real.cursor + count) % capacity,
     )
 
@@ -95,7 +93,7 @@ def take(rows: Transition, index: Int[Array, "*N"]) -> Transition:
 
 def sample_obs(real: Real, count: int, *, key: Key) -> Float[Array, "B D"]:
     """Line 6 of Algorithm 1: states of D_env, uniformly with replacement."""
-    return real.rows.obs[jax.random.randint(key, (count,), 0, real.count)]
+    return real.rows.obs[jax.random.randint(key, (count,), 0, real.size)]
 
 
 def _imagined_index(imagined: Imagined, nth: Int[Array, "*N"]) -> Int[Array, "*N"]:
@@ -122,14 +120,14 @@ def sample_batches(
     """
     key_real, key_imagined, key_source = jax.random.split(key, 3)
     shape = (batches, batch_size)
-    real_rows = take(real.rows, jax.random.randint(key_real, shape, 0, real.count))
+    real_rows = take(real.rows, jax.random.randint(key_real, shape, 0, real.size))
     if imagined is None:
         return real_rows
     total = jnp.sum(imagined.counts)
     nth = jax.random.randint(key_imagined, shape, 0, jnp.maximum(total, 1))
     imagined_rows = take(imagined.rows, _imagined_index(imagined, nth))
     if real_share == "union":
-        is_real = jax.random.randint(key_source, shape, 0, real.count + total) < real.count
+        is_real = jax.random.randint(key_source, shape, 0, real.size + total) < real.size
     else:
         is_real = jnp.broadcast_to(jnp.arange(batch_size) < int(real_share * batch_size), shape)
     is_real = is_real | (total == 0)

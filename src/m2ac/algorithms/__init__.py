@@ -1,0 +1,1 @@
+"""The loops: Algorithm 1 with its cases MBPO and SAC."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from m2ac.algorithms import phases
-from m2ac.algorithms.state import Counters, Episode, State, init_state, rollouts_per_phase
+from m2ac.algorithms.state import Episode, State, init_state, rollouts_per_phase
 from m2ac.config import AgentConfig, mask_rates
 from m2ac.dynamics.fit import FitReport, finish_fit, fit_slice, start_fit
 from m2ac.dynamics.uncertainty import SCORES
@@ -23,6 +23,7 @@ from m2ac.imagination.mask import keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import SACLosses, update_many
+from m2ac.replay import grow_real
 from m2ac.types import RewardFn, TerminationFn, Transition
 
 Phase = Literal["exploring", "collecting", "fitting", "imagining", "learning"]
@@ -67,7 +68,6 @@ class Training:
         self._keys = {stream: jax.random.fold_in(root, stream) for stream in (_FIT, _IMAGINE, _LEARN)}
         self._cycle: dict[str, Any] = {}
         self._losses: list[SACLosses] = []
-        self._in_episode = False
         self._ended: Played | None = None
 
     @property
@@ -78,6 +78,33 @@ class Training:
     def acting_policy(self) -> ActingPolicy:
         """The current policy, for use outside of compiled code."""
         return ActingPolicy(self.state.learner.policy)
+
+    def rejoin(self) -> bool:
+        """Bring the environment to the middle of the episode under way, by playing its stored actions again.
+
+        False where the environment went another way this time: then a new episode begins.
+        """
+        episode, real = self.state.episode, self.state.real
+        if episode.length == 0:
+            return True
+        capacity = real.rows.reward.shape[0]
+        same = episode.length <= capacity
+        if same:
+            obs = self.world.reset(episode.number)
+            for index in range(int(real.cursor) - episode.length, int(real.cursor)):
+                outcome = self.world.step(np.asarray(real.rows.action[index % capacity]))
+                obs = outcome.next_obs
+                if outcome.terminated or outcome.truncated:
+                    break
+            same = np.array_equal(obs, episode.obs)
+        if not same:
+            self.state = self.state._replace(episode=Episode(episode.number + 1, 0, 0.0, episode.obs))
+        return same
+
+    def make_room(self, steps: int) -> None:
+        """Let the real buffer hold that many transitions, in all."""
+        if steps > self.state.real.rows.reward.shape[0]:
+            self.state = self.state._replace(real=grow_real(self.state.real, steps))
 
     def run(self, until: int) -> Iterator[Progress]:
         """Train until that many environment steps are taken and the updates due for them are done."""
@@ -158,9 +185,8 @@ class Training:
     def _step_world(self, rows: Transition, i: int, policy: ActingPolicy | None) -> None:
         """One real step, written into row i."""
         episode = self.state.episode
-        if not self._in_episode:
+        if episode.length == 0:
             episode = Episode(episode.number, 0, 0.0, self.world.reset(episode.number))
-            self._in_episode = True
         noise = np.random.default_rng([self.config.seed, _ACT, self.step + i])
         shape = self.world.action_dim
         if policy is None:
@@ -170,14 +196,11 @@ class Training:
         outcome = self.world.step(action)
         rows.obs[i], rows.action[i], rows.next_obs[i] = episode.obs, action, outcome.next_obs
         rows.reward[i], rows.terminated[i] = outcome.reward, outcome.terminated
-        episode = Episode(
-            episode.number, episode.length + 1, episode.total + outcome.reward, outcome.next_obs
-        )
+        episode = Episode(episode.number, episode.length + 1, episode.total + outcome.reward, outcome.next_obs)
         if outcome.terminated or outcome.truncated:
             self._ended = Played(self.world.seed_of(episode.number), episode.total, episode.length)
             self._cycle["train/return"], self._cycle["train/length"] = episode.total, episode.length
             episode = Episode(episode.number + 1, 0, 0.0, outcome.next_obs)
-            self._in_episode = False
         self.state = self.state._replace(episode=episode)
 
     def _model(self) -> Iterator[Progress]:
@@ -274,13 +297,13 @@ def imagination(config: AgentConfig, termination_fn: TerminationFn | None, rewar
 
 def _rows(count: int, obs_dim: int, action_dim: int) -> Transition:
     """Room on the host for some real transitions."""
-    zeros = partial(np.zeros, dtype=np.float32)
+    zeros: Any = partial(np.zeros, dtype=np.float32)
     return Transition(
         obs=zeros((count, obs_dim)),
         action=zeros((count, action_dim)),
         reward=zeros(count),
         next_obs=zeros((count, obs_dim)),
-        terminated=np.zeros(count, dtype=bool),
+        terminated=zeros(count, dtype=bool),
     )
 
 

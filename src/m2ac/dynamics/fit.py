@@ -19,6 +19,7 @@ from m2ac.types import Key, Transition
 
 BOUND_WEIGHT = 0.01
 EVALUATION_BLOCK = 500
+MAX_INT32 = 2**31 - 1
 
 
 class Dynamics(NamedTuple):
@@ -132,12 +133,12 @@ def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[
 def _split_rows(real: Real, config: ModelConfig, *, key: Key) -> Split:
     capacity = real.rows.reward.shape[0]
     key_order, key_bootstrap = jax.random.split(key)
-    holdout = jnp.clip((real.count * config.holdout_share).astype(jnp.int32), 1, config.holdout_max)
+    holdout = jnp.clip((real.size * config.holdout_share).astype(jnp.int32), 1, config.holdout_max)
     return Split(
-        order=_shuffled(capacity, real.count, key=key_order),
+        order=_shuffled(capacity, real.size, key=key_order),
         holdout=holdout,
-        train=real.count - holdout,
-        bootstrap=jax.random.randint(key_bootstrap, (config.members, capacity), 0, real.count - holdout),
+        train=real.size - holdout,
+        bootstrap=jax.random.randint(key_bootstrap, (config.members, capacity), 0, real.size - holdout),
     )
 
 
@@ -217,7 +218,7 @@ def _end_epoch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
     )
     stale = jnp.where(jnp.any(improved), 0, fit.stale + 1)
     epoch = fit.epoch + 1
-    limit = config.max_epochs if config.max_epochs is not None else jnp.iinfo(jnp.int32).max
+    limit = config.max_epochs if config.max_epochs is not None else MAX_INT32
     return fit._replace(
         shuffle=_shuffled(fit.shuffle.shape[0], fit.split.train, key=jax.random.fold_in(fit.key, epoch)),
         batch=jnp.int32(0),
@@ -263,5 +264,5 @@ def finish_fit(fit: Fit, real: Real, config: ModelConfig) -> tuple[Dynamics, Fit
 def fit_ensemble(dynamics: Dynamics, real: Real, config: ModelConfig, *, key: Key) -> tuple[Dynamics, FitReport]:
     """Line 5 of Algorithm 1 in one call."""
     fit = start_fit(dynamics, real, config, key=key)
-    fit = fit_slice(fit, real, jnp.iinfo(jnp.int32).max, config)
+    fit = fit_slice(fit, real, MAX_INT32, config)
     return finish_fit(fit, real, config)

@@ -12,8 +12,10 @@ from m2ac.config import ConfigError
 from m2ac.envs.noise import NoisyAction
 from m2ac.envs.tasks import Task, find_task
 
+Env = gym.Env[Any, Any]
 
-def make_env(env: str | Task, **kwargs: Any) -> gym.Env[Any, Any]:
+
+def make_env(env: str | Task, **kwargs: Any) -> Env:
     """The environment of a task, a name or an id (see `find_task`); `kwargs` go to `gymnasium.make`."""
     task = find_task(env) if isinstance(env, str) else env
     with _explained(f'cannot make the environment "{task.name}"', "install what it needs or see m2ac envs"):
@@ -28,7 +30,7 @@ def make_env(env: str | Task, **kwargs: Any) -> gym.Env[Any, Any]:
     return made
 
 
-def copy_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+def copy_env(env: Env) -> Env:
     """A second, independent environment like `env`, made from its spec."""
     remedy = "pass eval_env="
     spec = env.spec
@@ -42,7 +44,7 @@ def copy_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         return gym.make(spec, **quiet)
 
 
-def check_spaces(env: gym.Env[Any, Any]) -> None:
+def check_spaces(env: Env) -> None:
     """Refuse an environment whose observations or actions no algorithm here can handle."""
     _check_observation(env.observation_space)
     _check_action(env.action_space)

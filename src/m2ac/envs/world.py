@@ -98,6 +98,7 @@ class World:
         if not np.isfinite(checked).all():
             index = int(np.flatnonzero(~np.isfinite(checked))[0])
             raise EnvError(
-                f"observation[{index}] is {given[index]} in {self._where}; the environment must return finite observations"
+                f"observation[{index}] is {given[index]} in {self._where}; "
+                f"the environment must return finite observations"
             )
         return checked

@@ -1,0 +1,1 @@
+"""Algorithm 2: rollouts in the learned world, masked by trust."""

@@ -4,8 +4,8 @@ A mask is a function (uncertainty, alive, h) → keep. A row without a finite sc
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from fractions import Fraction
+from functools import cache
 from typing import Literal
 
 import jax.numpy as jnp
@@ -15,9 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 Mask = Callable[[Float[Array, "B"], Bool[Array, "B"], Int[Array, ""]], Bool[Array, "B"]]
 
 
-def keep_all(
-    uncertainty: Float[Array, "B"], alive: Bool[Array, "B"], h: Int[Array, ""]
-) -> Bool[Array, "B"]:
+def keep_all(uncertainty: Float[Array, "B"], alive: Bool[Array, "B"], h: Int[Array, ""]) -> Bool[Array, "B"]:
     """Every alive row: MBPO."""
     return alive & jnp.isfinite(uncertainty)
 
@@ -36,7 +34,9 @@ def rank_mask(rates: tuple[Fraction, ...]) -> Mask:
 
     def mask(uncertainty: Float[Array, "B"], alive: Bool[Array, "B"], h: Int[Array, ""]) -> Bool[Array, "B"]:
         usable = alive & jnp.isfinite(uncertainty)
-        count = floor_of_share((jnp.asarray(numerators)[h], jnp.asarray(denominators)[h]), jnp.sum(alive, dtype=jnp.int32))
+        count = floor_of_share(
+            (jnp.asarray(numerators)[h], jnp.asarray(denominators)[h]), jnp.sum(alive, dtype=jnp.int32)
+        )
         order = jnp.argsort(jnp.where(usable, uncertainty, jnp.inf), stable=True)
         first = jnp.arange(order.shape[0]) < count
         return jnp.zeros_like(usable).at[order].set(first) & usable

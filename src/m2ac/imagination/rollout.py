@@ -51,9 +51,7 @@ class _Step(NamedTuple):
     member: Int[Array, "B"]
 
 
-def _imagine_rows(
-    policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key
-) -> _Step:
+def _imagine_rows(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Step:
     """Lines 5-9 of Algorithm 2 for a block of rows."""
     key_action, key_member, key_outcome = jax.random.split(key, 3)
     members = len(ensemble.params.members)
@@ -85,9 +83,7 @@ def _imagine_rows(
     )
 
 
-def _in_blocks(
-    policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key
-) -> _Step:
+def _in_blocks(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Step:
     """`_imagine_rows` on blocks of at most BLOCK rows, one after the other."""
     rows = obs.shape[0]
     blocks = -(-rows // BLOCK)

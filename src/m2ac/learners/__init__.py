@@ -1,0 +1,1 @@
+"""What learns to act: Soft Actor-Critic and its policy."""

@@ -77,9 +77,7 @@ def values(critics: Critics, obs: Float[Array, "*B D"], action: Float[Array, "*B
     return jnp.stack([apply_mlp(critic, x, jax.nn.relu)[..., 0] for critic in critics])
 
 
-def critic_target(
-    state: SACState, batch: Transition, noise: Float[Array, "B A"], discount: float
-) -> Float[Array, "B"]:
+def critic_target(state: SACState, batch: Transition, noise: Float[Array, "B A"], discount: float) -> Float[Array, "B"]:
     """r + γ (1 − terminated) (min Q̄(s', a') − τ log π(a'|s')), a' ~ π; a time-out is not a termination."""
     action, log_prob = tanh_normal.sample(distribution(state.policy, batch.next_obs), noise)
     value = jnp.min(values(state.targets, batch.next_obs, action), axis=0)
@@ -149,9 +147,7 @@ def update(
 
 
 @partial(jax.jit, static_argnames="config", donate_argnums=0)
-def update_many(
-    state: SACState, batches: Transition, config: SACConfig, *, key: Key
-) -> tuple[SACState, SACLosses]:
+def update_many(state: SACState, batches: Transition, config: SACConfig, *, key: Key) -> tuple[SACState, SACLosses]:
     """One update per batch on the first axis, in one compiled scan with the noise drawn before it."""
     noise = jax.random.normal(key, (batches.reward.shape[0], 2, *batches.action.shape[1:]))
     return jax.lax.scan(lambda s, x: update(s, x[0], x[1], config), state, (batches, noise))

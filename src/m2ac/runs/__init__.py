@@ -1,0 +1,1 @@
+"""One run on disk: its directory, logs, checkpoints, display, and the doing of it."""

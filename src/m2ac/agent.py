@@ -1,0 +1,219 @@
+"""The friendly face: an agent that learns, acts, is saved and loaded, in the convention of stable-baselines3."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m2ac.algorithms.training import Progress, Training
+from m2ac.config import AgentConfig, ConfigError, override, resolve
+from m2ac.envs import ActionScale, Env, Task, copy_env, find_task, make_env, task_of
+from m2ac.envs.world import World
+from m2ac.learners.acting import ActingPolicy
+from m2ac.runs import checkpoint
+from m2ac.runs.display import Pace, Status, make_display
+from m2ac.types import RewardFn, TerminationFn
+
+DEFAULT_STEPS = 25_000
+
+Callback = Callable[["Agent", Progress], bool | None]
+"""Called at every point where training can be left; returning False leaves it."""
+
+
+class Agent:
+    """What M2AC, MBPO and SAC have in common.
+
+    `env` is a Gymnasium environment, an id or a task's name. `termination_fn` and `reward_fn` are functions of one
+    (obs, action, next_obs) in jax.numpy, with the action in the environment's units; what neither the user nor the task
+    knows is learned. Further settings are the fields of `AgentConfig`; a group is given as a mapping, such as
+    `mask={"rate": 0.25}`.
+    """
+
+    algo: ClassVar[Literal["m2ac", "mbpo", "sac"]]
+
+    def __init__(
+        self,
+        env: str | Env,
+        *,
+        seed: int = 0,
+        config: AgentConfig | None = None,
+        termination_fn: TerminationFn | None = None,
+        reward_fn: RewardFn | None = None,
+        **settings: Any,
+    ) -> None:
+        base = config or AgentConfig(algo=self.algo)
+        if base.algo != self.algo:
+            raise ConfigError(f"config.algo must be {self.algo} for {type(self).__name__}, got {base.algo}")
+        self.config = override(base, {"seed": seed, **settings} if config is None else settings)
+        self.task: Task = find_task(env) if isinstance(env, str) else task_of(env)
+        self.env: Env = make_env(self.task) if isinstance(env, str) else env
+        self._world = World(self.env, seed=self.config.seed, stream="train")
+        scale = self._world.scale
+        self._termination_fn = _in_env_units(termination_fn, scale) or self.task.terminated
+        self._reward_fn = _in_env_units(reward_fn, scale)
+        self._training: Training | None = None
+        self._policy: tuple[int, ActingPolicy] | None = None  # with the update count it was copied at
+        self._noise = np.random.default_rng(self.config.seed)
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps taken so far."""
+        return 0 if self._training is None else self._training.step
+
+    def learn(self, total_timesteps: int, callback: Callback | None = None, *, progress_bar: bool = False) -> Self:
+        """Take that many environment steps more and learn from them."""
+        if total_timesteps <= 0:
+            raise ConfigError(f"total_timesteps must be positive, got {total_timesteps}")
+        training = self._prepared(self.num_timesteps + total_timesteps)
+        until = training.step + total_timesteps
+        display = make_display(sys.stderr) if progress_bar else None
+        pace = Pace(until)
+        try:
+            for progress in training.run(until):
+                if display is not None:
+                    pace.update(progress.step)
+                    display.update(
+                        Status(
+                            progress.step,
+                            until,
+                            progress.phase,
+                            steps_per_second=pace.steps_per_second,
+                            seconds_left=pace.seconds_left,
+                            train_return=progress.episode.total if progress.episode else None,
+                        )
+                    )
+                if callback is not None and callback(self, progress) is False:
+                    break
+        finally:
+            if display is not None:
+                display.close()
+        return self
+
+    def predict(
+        self,
+        observation: NDArray[Any],
+        state: Any = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], Any]:
+        """The action for one observation, or one action per row, in the environment's units; and `state` unchanged."""
+        obs = np.asarray(observation, dtype=np.float32)
+        if obs.ndim not in (1, 2) or obs.shape[-1] != self._world.obs_dim:
+            raise ConfigError(
+                f"observation must have shape ({self._world.obs_dim},) or (n, {self._world.obs_dim}), got {obs.shape}"
+            )
+        shape = (*obs.shape[:-1], self._world.action_dim)
+        noise = None if deterministic else self._noise.standard_normal(shape).astype(np.float32)
+        return self._world.scale.to_env(self._acting_policy()(obs, noise)), state
+
+    def evaluate(self, episodes: int = 10, *, env: Env | None = None) -> list[float]:
+        """Returns of whole episodes played with the mean action, in a second environment."""
+        world = World(env if env is not None else copy_env(self.env), seed=self.config.seed, stream="eval")
+        policy = self._acting_policy()
+        try:
+            return [world.play(policy, number).total for number in range(episodes)]
+        finally:
+            if env is None:
+                world.close()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything the agent is and remembers into a directory."""
+        training = self._prepared(self.num_timesteps)
+        checkpoint.save(Path(path), training.state, training.config)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        env: str | Env,
+        *,
+        termination_fn: TerminationFn | None = None,
+        reward_fn: RewardFn | None = None,
+    ) -> Self:
+        """The agent that was saved, ready to act and to learn on; functions of one's own are to be given again."""
+        where = Path(path)
+        if (where / "checkpoints").is_dir():  # a run directory
+            where = checkpoint.newest(where / "checkpoints") or where
+        state, config, manifest = checkpoint.load(where)
+        kind = AGENTS[config.algo]
+        if not issubclass(kind, cls):
+            raise ConfigError(f"{where} holds a {config.algo} agent; load it with {kind.__name__}.load")
+        agent = kind(env, config=_agent_config(config), termination_fn=termination_fn, reward_fn=reward_fn)
+        world = agent._world
+        if (world.obs_dim, world.action_dim) != (manifest["obs_dim"], manifest["action_dim"]):
+            raise ConfigError(
+                f"{where} was trained with {manifest['obs_dim']} observations and {manifest['action_dim']} actions, "
+                f"but the environment has {world.obs_dim} and {world.action_dim}; pass the one it was trained on"
+            )
+        if state.dynamics is not None and manifest["learns_termination"] != (agent._termination_fn is None):
+            raise ConfigError(
+                f"{where} was trained {'without' if manifest['learns_termination'] else 'with'} a termination_fn; "
+                f"load it the same way"
+            )
+        agent._training = Training(
+            agent.config, world, termination_fn=agent._termination_fn, reward_fn=agent._reward_fn, state=state
+        )
+        agent._training.rejoin()
+        return agent
+
+    def _prepared(self, steps: int) -> Training:
+        """The training, with room for that many steps."""
+        if self._training is None or (self._training.step == 0 and steps > 0):
+            steps = steps or self.task.defaults.get("steps", DEFAULT_STEPS)
+            config = resolve(self.config, self.task.defaults, action_dim=self._world.action_dim, steps=steps)
+            self._training = Training(
+                config, self._world, termination_fn=self._termination_fn, reward_fn=self._reward_fn
+            )
+        elif self.config.replay.capacity is None:
+            self._training.make_room(min(steps, 1_000_000))
+        return self._training
+
+    def _acting_policy(self) -> ActingPolicy:
+        training = self._prepared(self.num_timesteps)
+        updates = training.state.counters.updates
+        if self._policy is None or self._policy[0] != updates:
+            self._policy = updates, training.acting_policy()
+        return self._policy[1]
+
+
+class M2AC(Agent):
+    """Masked Model-based Actor-Critic: trusts the model where it is confident."""
+
+    algo = "m2ac"
+
+
+class MBPO(Agent):
+    """Model-based Policy Optimisation: the same rollouts, all kept."""
+
+    algo = "mbpo"
+
+
+class SAC(Agent):
+    """Soft Actor-Critic: no model."""
+
+    algo = "sac"
+
+
+AGENTS: Mapping[str, type[Agent]] = {kind.algo: kind for kind in (M2AC, MBPO, SAC)}
+
+
+def _agent_config(config: AgentConfig) -> AgentConfig:
+    """The part of a run's configuration that an agent has, with the buffer free to grow."""
+    values = {name: getattr(config, name) for name in AgentConfig.__dataclass_fields__}
+    return AgentConfig(**values)
+
+
+def _in_env_units(function: Callable[..., Any] | None, scale: ActionScale) -> Callable[..., Any] | None:
+    """A user's function of environment actions as a function of actions in [-1, 1]."""
+    if function is None:
+        return None
+    low, high = np.float32(scale.low), np.float32(scale.high)
+
+    def in_unit_box(obs: Any, action: Any, next_obs: Any) -> Any:
+        return function(obs, low + (action + 1.0) * 0.5 * (high - low), next_obs)
+
+    return in_unit_box

@@ -1,0 +1,195 @@
+"""The command line: parse, call, print. JAX and Gymnasium are imported only by the commands that need them."""
+
+import io
+import json
+import re
+import sys
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+from m2ac.config import ConfigError, RunConfig, from_dict, perhaps
+
+USAGE = """\
+m2ac: reinforcement learning that knows when to trust its model
+
+  m2ac train [--env ID] [--algo m2ac|mbpo|sac] [--horizon H] [--steps N] [--seed S] [--out DIR] …
+                     one run; with no argument a task that a laptop learns in about two minutes
+  m2ac eval RUN      score a trained run
+  m2ac envs          the tasks that are known by name
+
+m2ac COMMAND --help says more; rerunning a train command continues it."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit code: 0 done, 2 wrong input, 128+n stopped by signal n."""
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        return _dispatch(args)
+    except ConfigError as error:
+        return _refuse(error)
+    except Exception as error:
+        # Named rather than imported: the modules that define them import JAX.
+        if type(error).__name__ in ("EnvError", "CheckpointError"):
+            return _refuse(error)
+        raise
+
+
+def _refuse(error: Exception) -> int:
+    print(f"m2ac: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
+
+
+def _dispatch(args: list[str]) -> int:
+    commands = {"train": _train, "eval": _eval, "envs": _envs}
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0
+    if args[0] == "--version":
+        from m2ac import __version__
+
+        print(__version__)
+        return 0
+    if args[0] not in commands:
+        raise ConfigError(f'there is no command "{args[0]}".{perhaps(args[0], commands)} See m2ac --help.')
+    return commands[args[0]](args[1:])
+
+
+def _train(args: list[str]) -> int:
+    args, default = _with_config_file(args)
+    config = _parse(RunConfig, args, "m2ac train", default=default)
+    _prepare_jax()
+    from m2ac.runs.execute import execute
+
+    result = execute(config, stream=sys.stderr)
+    if result.returns:
+        mean = sum(result.returns) / len(result.returns)
+        print(f"mean return {mean:.1f} over {len(result.returns)} episodes at step {result.step}")
+        print(f"learning curve: {result.directory / 'learning_curve.png'}")
+    print(f"run directory: {result.directory}")
+    if result.finished:
+        return 0
+    print("stopped and saved; the same command continues it", file=sys.stderr)
+    return 128 + (result.signal or 0)
+
+
+def _eval(args: list[str]) -> int:
+    from dataclasses import dataclass
+
+    import tyro
+
+    @dataclass(frozen=True)
+    class Evaluation:
+        """Score a trained run with its mean action."""
+
+        run: tyro.conf.Positional[str]
+        """Run directory."""
+        episodes: int = 10
+        """Episodes to play."""
+        seed: int = 1_000_000
+        """Seed of the episodes; the default differs from that of training."""
+
+        def __post_init__(self) -> None:
+            if self.episodes < 1:
+                raise ConfigError(f"episodes must be at least 1, got {self.episodes}")
+
+    wanted = _parse(Evaluation, args, "m2ac eval")
+    from m2ac.envs import make_env
+    from m2ac.envs.world import World
+    from m2ac.runs.checkpoint import load_policy
+    from m2ac.runs.directory import RunDirectory
+
+    run = RunDirectory.read(wanted.run)
+    policy = load_policy(run.path / "policy.safetensors")
+    world = World(make_env(run.config.env), seed=wanted.seed, stream="eval")
+    returns = []
+    for number in range(wanted.episodes):
+        played = world.play(policy, number)
+        returns.append(played.total)
+        print(f"episode {number:3d}  seed {played.seed:10d}  length {played.length:5d}  return {played.total:10.2f}")
+    mean = sum(returns) / len(returns)
+    spread = (sum((r - mean) ** 2 for r in returns) / len(returns)) ** 0.5
+    print(f"mean return {mean:.2f} ± {spread:.2f} over {len(returns)} episodes")
+    return 0
+
+
+def _envs(args: list[str]) -> int:
+    if args and args[0] in ("-h", "--help"):
+        print("usage: m2ac envs\n\nLists the tasks known by name; any other Gymnasium id works too.")
+        return 0
+    if args:
+        raise ConfigError(f"m2ac envs takes no arguments, got {' '.join(args)!r}")
+    from m2ac.envs import TASKS
+
+    width = max(len(name) for name in TASKS)
+    for task in TASKS.values():
+        steps = task.defaults.get("steps", "")
+        ends = "known" if task.terminated is not None else "learned"
+        print(f"{task.name:{width}}  {task.env_id:32}  {steps:>7} steps  termination {ends:7}  {task.summary}")
+    print('\nAny other Gymnasium id works as well, also "package.module:Id-v0"; termination is then learned.')
+    return 0
+
+
+def _parse(kind: type[Any], args: list[str], prog: str, *, default: Any = None) -> Any:
+    """tyro's result, or its complaint as one line."""
+    import tyro
+
+    said = io.StringIO()
+    given = {} if default is None else {"default": default}
+    try:
+        with redirect_stderr(said):
+            return tyro.cli(kind, args=args, prog=prog, **given)
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise ConfigError(f"{one_line(said.getvalue())} See {prog} --help.") from None
+
+
+def one_line(box: str) -> str:
+    """The message of one of tyro's boxes, with its first suggestion."""
+    lines = [line.strip("│╭╮╰╯ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    sections: list[list[str]] = [[]]
+    for line in lines[1:-1]:
+        if line and not line.strip("─"):
+            sections.append([])
+        else:
+            sections[-1].append(line)
+    message = " ".join(" ".join(sections[0]).split()).rstrip(".") + "."
+    for section in sections[1:]:
+        if section[0].startswith("Perhaps you meant") and len(section) > 1:
+            message += f' Perhaps you meant "{section[1].split()[0]}"?'
+    return message
+
+
+def _with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:
+    """Take `--config FILE` out of the arguments; the file's values are the defaults of the others."""
+    for i, arg in enumerate(args):
+        name, _, value = arg.partition("=")
+        if name != "--config":
+            continue
+        rest = args[:i] + args[i + 1 :]
+        if not value:
+            if len(args) == i + 1:
+                raise ConfigError("--config needs a file, such as the config.json of a run")
+            value, rest = args[i + 1], args[:i] + args[i + 2 :]
+        try:
+            values = json.loads(Path(value).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read --config {value}: {error.strerror}; give the config.json of a run"
+            ) from None
+        except ValueError as error:
+            raise ConfigError(f"--config {value} is not JSON: {error}") from None
+        if isinstance(values, dict):
+            values.pop("out", None)  # the file's run has that directory
+        return rest, from_dict(RunConfig, values)
+    return args, None
+
+
+def _prepare_jax() -> None:
+    """Keep compiled programs between runs: the second start is faster by the time they took to compile."""
+    import os
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "jax"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
