@@ -3,6 +3,7 @@
 Both are allocated once; what is valid in them is data, so nothing compiles again as they fill.
 """
 
+from fractions import Fraction
 from typing import Literal, NamedTuple
 
 import jax
@@ -50,10 +51,14 @@ def empty_imagined(slots: int, rows_per_slot: int, obs_dim: int, action_dim: int
 
 
 def grow_real(real: Real, capacity: int) -> Real:
-    """The same rows with more room; only before the ring has wrapped is their order kept, which nothing relies on."""
-    extra = capacity - real.rows.reward.shape[0]
-    rows = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros((extra, *x.shape[1:]), x.dtype)]), real.rows)
-    return Real(rows, real.size, real.size)
+    """The same rows with more room, the oldest first."""
+    old = real.rows.reward.shape[0]
+    oldest = jnp.where(real.size < old, 0, real.cursor)
+    rows = jax.tree.map(
+        lambda x: jnp.concatenate([jnp.roll(x, -oldest, axis=0), jnp.zeros((capacity - old, *x.shape[1:]), x.dtype)]),
+        real.rows,
+    )
+    return Real(rows, real.size, jnp.copy(real.size))  # a copy: the buffers are donated, each once
 
 
 def add_real(real: Real, rows: Transition, count: Int[Array, ""]) -> Real:
@@ -104,6 +109,11 @@ def _imagined_index(imagined: Imagined, nth: Int[Array, "*N"]) -> Int[Array, "*N
     return jnp.minimum(slot * size + nth - (ends - imagined.counts)[slot], imagined.rows.reward.shape[0] - 1)
 
 
+def real_rows_per_batch(share: float, batch_size: int) -> int:
+    """⌊share · batch size⌋ of the share as it was written: floats would give ⌊.29 · 100⌋ = 28."""
+    return int(Fraction(repr(share)) * batch_size)
+
+
 def sample_batches(
     real: Real,
     imagined: Imagined | None,
@@ -129,7 +139,7 @@ def sample_batches(
     if real_share == "union":
         is_real = jax.random.randint(key_source, shape, 0, real.size + total) < real.size
     else:
-        is_real = jnp.broadcast_to(jnp.arange(batch_size) < int(real_share * batch_size), shape)
+        is_real = jnp.broadcast_to(jnp.arange(batch_size) < real_rows_per_batch(real_share, batch_size), shape)
     is_real = is_real | (total == 0)
 
     def pick(a: Array, b: Array) -> Array:

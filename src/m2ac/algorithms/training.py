@@ -112,6 +112,8 @@ class Training:
         while self.step < min(self.config.random_steps, until):
             self._collect(min(self.config.random_steps, until) - self.step)
             yield self._progress("exploring")
+        if self.step < self.config.random_steps:
+            return
         cycle = {"epoch": self._epoch, "mbpo": self._interleaved}[self.config.rhythm]
         while self.step < until or self._pending():
             yield from cycle(until)

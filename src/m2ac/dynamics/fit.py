@@ -156,7 +156,8 @@ def _standardisation(real: Real, split: Split) -> tuple[Float[Array, "I"], Float
     mean = jnp.sum(jnp.where(is_train, inputs, 0.0), axis=0) / split.train
     variance = jnp.sum(jnp.where(is_train, jnp.square(inputs - mean), 0.0), axis=0) / split.train
     std = jnp.sqrt(variance)
-    return mean, jnp.where(std < 1e-12, 1.0, std)
+    # A constant input shows a spread of its rounding errors; dividing by that would blow up the smallest change.
+    return mean, jnp.where(std <= 1e-6 * (jnp.abs(mean) + 1e-6), 1.0, std)
 
 
 @partial(jax.jit, static_argnames="config")
@@ -203,10 +204,8 @@ def _train_batch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
     )
 
 
-def _end_epoch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
-    """Judge every member on the held-out rows, remember those that improved, decide whether to go on."""
-    nll, mse = holdout_losses(fit.ensemble, real, fit.split)
-    loss = nll if config.stop_on == "nll" else mse
+def judged(fit: Fit, loss: Float[Array, "K"], config: ModelConfig) -> Fit:
+    """Remember the members that improved on their best holdout loss, and decide whether to go on."""
     # Relative to |best|: MBPO's (best − loss)/best would accept worse models once the loss is negative.
     gain = fit.best_loss - loss
     improved = jnp.where(
@@ -218,15 +217,23 @@ def _end_epoch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
     )
     stale = jnp.where(jnp.any(improved), 0, fit.stale + 1)
     epoch = fit.epoch + 1
-    limit = config.max_epochs if config.max_epochs is not None else MAX_INT32
+    limit = MAX_INT32 if config.max_epochs is None else config.max_epochs
     return fit._replace(
-        shuffle=_shuffled(fit.shuffle.shape[0], fit.split.train, key=jax.random.fold_in(fit.key, epoch)),
-        batch=jnp.int32(0),
         epoch=epoch,
         stale=stale,
         done=(stale > config.patience) | (epoch >= limit),
         best=best,
         best_loss=jnp.where(improved, loss, fit.best_loss),
+    )
+
+
+def _end_epoch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
+    """Judge every member on the held-out rows and put the bootstrap into a new order."""
+    nll, mse = holdout_losses(fit.ensemble, real, fit.split)
+    fit = judged(fit, nll if config.stop_on == "nll" else mse, config)
+    return fit._replace(
+        shuffle=_shuffled(fit.shuffle.shape[0], fit.split.train, key=jax.random.fold_in(fit.key, fit.epoch)),
+        batch=jnp.int32(0),
         loss=jnp.float32(0),
         last_loss=fit.loss / fit.batch,
     )

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("m2ac", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "mujoco")
+PACKAGES = ("m2ac", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")
 
 
 def describe_environment() -> dict[str, Any]:

@@ -1,0 +1,254 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from gradients import check_gradient
+
+from m2ac.config import ModelConfig
+from m2ac.dynamics import fit as fits
+from m2ac.dynamics.ensemble import init_ensemble, member_output, predict, soft_clamp, standardise
+from m2ac.dynamics.fit import ensemble_loss, finish_fit, fit_ensemble, fit_slice, init_dynamics, start_fit
+from m2ac.replay import add_real, empty_real, take
+from m2ac.types import Transition
+
+KEY = jax.random.key(1)
+SMALL = ModelConfig(members=3, elites=2, hidden=16, layers=2, weight_decay=(1e-5, 2e-5, 3e-5), batch_size=32)
+
+
+def experience(count, *, seed=0, obs_dim=2, dtype=np.float32) -> Transition:
+    """A world with a known law: s' = s + 0.1 (a, s₀ a), r = s₀ − a, and an end where s'₀ > 1."""
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(count, obs_dim)) * [1.0, 30.0] + [0.0, 500.0]
+    action = rng.uniform(-1, 1, (count, 1))
+    next_obs = obs + 0.1 * np.concatenate([action, obs[:, :1] * action], axis=1)
+    return Transition(
+        *(jnp.array(x, dtype) for x in (obs, action, obs[:, 0] - action[:, 0], next_obs)),
+        jnp.array(next_obs[:, 0] > 1.0),
+    )
+
+
+def real_with(count, capacity=600):
+    return add_real(empty_real(capacity, 2, 1), experience(count), jnp.int32(count))
+
+
+def fresh(config=SMALL, *, learns_termination=False):
+    return init_dynamics(config, 2, 1, learns_termination=learns_termination, key=KEY)
+
+
+def test_initial_weights_are_cut_at_two_standard_deviations_of_half_the_inverse_root_of_the_inputs():
+    ensemble = init_ensemble(ModelConfig(hidden=200), 17, 6, learns_termination=False, key=KEY)
+    weight = np.asarray(ensemble.params.members[0][1].weight)
+    assert np.abs(weight).max() <= 2 / (2 * np.sqrt(200)) + 1e-6
+    np.testing.assert_allclose(weight.std(), 0.8796 / (2 * np.sqrt(200)), rtol=0.02)  # 0.8796: of N(0,1) cut at ±2
+    assert [layer.weight.shape for layer in ensemble.params.members[0]] == [(23, 200), *[(200, 200)] * 3, (200, 36)]
+
+
+def test_members_start_different():
+    ensemble = init_ensemble(SMALL, 2, 1, learns_termination=False, key=KEY)
+    prediction, ends = predict(ensemble, jnp.ones((1, 2)), jnp.ones((1, 1)))
+    assert np.unique(np.asarray(prediction.mean[:, 0, 0])).size == 3
+    assert ends is None
+
+
+def test_log_variances_stay_between_their_bounds():
+    x = jnp.array([-1e3, -20.0, -3.0, 0.0, 7.0, 1e3])
+    clamped = soft_clamp(x, jnp.array(-10.0), jnp.array(0.5))
+    assert float(clamped.min()) >= -10.0
+    assert float(clamped.max()) <= 0.5 + 1e-4
+    np.testing.assert_allclose(clamped[2], -3.0, atol=0.05)
+
+
+def reference_loss(params, inputs, rows, weight, decay):
+    """The same loss in plain NumPy, member by member."""
+    total = 0.01 * np.sum(np.asarray(params.max_log_variance) - np.asarray(params.min_log_variance))
+    for k in range(len(params.members)):
+        output = member_output(params, k, inputs[k])
+        target = np.concatenate([np.asarray(rows[k].reward)[:, None], rows[k].next_obs - rows[k].obs], axis=1)
+        mean, log_variance = np.asarray(output.mean), np.asarray(output.log_variance)
+        row = np.mean((mean - target) ** 2 / np.exp(log_variance) + log_variance, axis=1)
+        if output.termination is not None:
+            p = 1 / (1 + np.exp(-np.asarray(output.termination)))
+            row = row - np.where(rows[k].terminated, np.log(p), np.log(1 - p))
+        total += np.sum(row * np.asarray(weight)) / np.sum(np.asarray(weight))
+        for d, layer in zip(decay, params.members[k], strict=True):
+            total += d / 2 * np.sum(np.asarray(layer.weight) ** 2)
+    return total
+
+
+@pytest.mark.parametrize("learns_termination", [False, True])
+def test_the_loss_and_its_gradient_against_numpy_and_finite_differences(learns_termination):
+    with jax.enable_x64(True):
+        config = ModelConfig(members=2, elites=1, hidden=3, layers=1, weight_decay=(0.3, 0.7))
+        ensemble = init_ensemble(config, 2, 1, learns_termination=learns_termination, key=KEY)
+        params = jax.tree.map(lambda x: jnp.array(x, jnp.float64), ensemble.params)
+        rows = tuple(experience(5, seed=k, dtype=np.float64) for k in range(2))
+        scaled = ensemble._replace(input_mean=jnp.array([0.0, 500.0, 0.0]), input_std=jnp.array([1.0, 30.0, 0.5]))
+        inputs = tuple(standardise(scaled, r.obs, r.action) for r in rows)
+        weight = jnp.array([1.0, 1.0, 1.0, 0.0, 0.0])
+
+        def loss(p):
+            return ensemble_loss(p, inputs, rows, weight, config.weight_decay)
+
+        np.testing.assert_allclose(loss(params), reference_loss(params, inputs, rows, weight, (0.3, 0.7)), rtol=1e-12)
+        check_gradient(loss, params)
+
+
+def test_rows_of_weight_zero_do_not_matter():
+    dynamics = fresh()
+    rows = tuple(experience(4, seed=k) for k in range(3))
+    changed = tuple(r._replace(reward=r.reward.at[3].set(1e6)) for r in rows)
+    weight = jnp.array([1.0, 1.0, 1.0, 0.0])
+
+    def loss(r):
+        inputs = tuple(standardise(dynamics.ensemble, x.obs, x.action) for x in r)
+        return ensemble_loss(dynamics.ensemble.params, inputs, r, weight, SMALL.weight_decay)
+
+    np.testing.assert_array_equal(loss(rows), loss(changed))
+
+
+def test_the_split_holds_out_a_fifth_and_bootstraps_the_rest():
+    real = real_with(100)
+    split = start_fit(fresh(), real, SMALL, key=KEY).split
+    assert (int(split.holdout), int(split.train)) == (20, 80)
+    order = np.asarray(split.order)
+    assert sorted(order[:100]) == list(range(100))
+    assert sorted(order) == list(range(600))
+    used = np.asarray(split.bootstrap)
+    assert used.shape == (3, 600)
+    assert (used.min(), used.max()) == (0, 79)
+    assert len({tuple(row) for row in used}) == 3
+    assert 40 < len(set(used[0, :80])) < 62  # of 80 drawn with replacement some 63 % are different
+
+
+def test_the_holdout_is_limited():
+    config = ModelConfig(**{**SMALL.__dict__, "holdout_max": 7})
+    assert int(start_fit(fresh(), real_with(100), config, key=KEY).split.holdout) == 7
+
+
+def test_inputs_are_standardised_with_the_train_part_alone():
+    real = real_with(100)
+    fit = start_fit(fresh(), real, SMALL, key=KEY)
+    train = take(real.rows, fit.split.order[20:100])
+    inputs = np.concatenate([train.obs, train.action], axis=1)
+    np.testing.assert_allclose(fit.ensemble.input_mean, inputs.mean(axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fit.ensemble.input_std, inputs.std(axis=0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("constant", [0.0, 3.1, -1e4])
+def test_a_constant_input_is_left_unscaled(constant):
+    rows = experience(50)
+    rows = rows._replace(obs=rows.obs.at[:, 1].set(constant))
+    real = add_real(empty_real(60, 2, 1), rows, jnp.int32(50))
+    std = start_fit(fresh(), real, SMALL, key=KEY).ensemble.input_std
+    assert float(std[1]) == 1.0
+
+
+def test_every_epoch_visits_each_position_of_the_bootstrap_once_in_a_new_order():
+    fit = start_fit(fresh(), real_with(100), SMALL, key=KEY)
+    first = np.asarray(fit.shuffle)[:80]
+    fit = fit_slice(fit, real_with(100), jnp.int32(3), SMALL)  # 80 rows in batches of 32: 3 batches an epoch
+    second = np.asarray(fit.shuffle)[:80]
+    assert int(fit.epoch) == 1
+    assert sorted(first) == sorted(second) == list(range(80))
+    assert (first != second).mean() > 0.9
+
+
+def test_a_fit_learns_the_law_of_its_world():
+    dynamics, report = fit_ensemble(fresh(), real_with(500), SMALL, key=KEY)
+    untrained = fresh()
+    new = experience(200, seed=9)
+    target = np.concatenate([np.asarray(new.reward)[:, None], new.next_obs - new.obs], axis=1)
+
+    def error(ensemble):
+        prediction, _ = predict(ensemble, new.obs, new.action)
+        return np.mean((np.asarray(prediction.mean) - target) ** 2)
+
+    assert error(dynamics.ensemble) < 0.1 * error(untrained.ensemble)
+    assert np.all(np.asarray(report.holdout_mse) < 0.05)
+    assert int(report.epochs) > 6
+
+
+def test_a_fit_in_slices_equals_a_fit_in_one():
+    real, config = real_with(200), ModelConfig(**{**SMALL.__dict__, "max_epochs": 7})
+    whole, _ = fit_ensemble(fresh(), real, config, key=KEY)
+    fit = start_fit(fresh(), real, config, key=KEY)
+    slices = 0
+    while not fit.done:
+        fit = fit_slice(fit, real, jnp.int32(4), config)
+        slices += 1
+    sliced, _ = finish_fit(fit, real, config)
+    assert slices == 9  # 7 epochs of 5 batches
+    jax.tree.map(np.testing.assert_array_equal, whole, sliced)
+
+
+@pytest.mark.parametrize(
+    ("history", "best_epochs", "epochs"),
+    [
+        # One member; each number is its holdout loss after an epoch. It stops after patience + 1 epochs without a gain.
+        ([5.0, 4.0, 3.0, 3.5, 3.2, 3.1], 3, 6),
+        ([-1.0, -0.5, -0.2, -0.1], 1, 4),  # worse, though (best − loss)/best is positive: MBPO's rule would take it
+        ([-1.0, -1.005, -1.009, -1.0099], 1, 4),  # better, but by less than 1 %
+        ([-1.0, -1.02, -1.05, float("nan"), float("nan"), float("nan")], 3, 6),
+    ],
+)
+def test_early_stopping_keeps_the_best_and_counts_its_patience(history, best_epochs, epochs):
+    config = ModelConfig(members=1, elites=1, hidden=2, layers=1, weight_decay=(0.0, 0.0), batch_size=64, patience=2)
+    fit = start_fit(fresh(config), real_with(50), config, key=KEY)
+    ended = 0
+    for loss in history:
+        fit = fits.judged(fit, jnp.array([loss], jnp.float32), config)
+        ended += 1
+        if fit.done:
+            break
+    assert ended == epochs
+    np.testing.assert_allclose(fit.best_loss[0], history[best_epochs - 1])
+
+
+def test_each_member_returns_to_its_own_best_and_the_elites_are_the_best_of_them():
+    config = ModelConfig(**{**SMALL.__dict__, "patience": 1})
+    fit = start_fit(fresh(), real_with(100), config, key=KEY)
+
+    def at(value):  # members whose weights all carry the number of the epoch
+        return jax.tree.map(lambda x: jnp.full_like(x, value), fit.ensemble.params.members)
+
+    for epoch, losses in enumerate([[3.0, 1.0, 9.0], [2.0, 5.0, 8.0], [4.0, 4.0, 7.0]]):
+        fit = fit._replace(ensemble=fit.ensemble._replace(params=fit.ensemble.params._replace(members=at(epoch))))
+        fit = fits.judged(fit, jnp.array(losses), config)
+    assert [float(member[0].bias[0]) for member in fit.best] == [1.0, 0.0, 2.0]
+    np.testing.assert_array_equal(fit.best_loss, [2.0, 1.0, 7.0])
+
+
+def test_the_elites_have_the_lowest_holdout_loss():
+    dynamics, report = fit_ensemble(fresh(), real_with(300), SMALL, key=KEY)
+    assert list(np.asarray(dynamics.ensemble.elites)) == list(np.argsort(report.holdout_nll)[:2])
+    by_error = ModelConfig(**{**SMALL.__dict__, "stop_on": "mse"})
+    dynamics, report = fit_ensemble(fresh(by_error), real_with(300), by_error, key=KEY)
+    assert list(np.asarray(dynamics.ensemble.elites)) == list(np.argsort(report.holdout_mse)[:2])
+
+
+def test_a_fit_goes_on_from_the_last_one():
+    real = real_with(200)
+    config = ModelConfig(**{**SMALL.__dict__, "max_epochs": 3})
+    once, first = fit_ensemble(fresh(), real, config, key=KEY)
+    _, second = fit_ensemble(once, real, config, key=KEY)
+    assert float(second.train_loss) < float(first.train_loss)
+    assert int(optax.tree_utils.tree_get(once.optimiser, "count")) == 15
+
+
+def test_more_rows_do_not_compile_again():
+    config = ModelConfig(**{**SMALL.__dict__, "max_epochs": 2})
+    fit_ensemble(fresh(), real_with(50), config, key=KEY)
+    before = [f._cache_size() for f in (start_fit, fit_slice, finish_fit)]
+    for count in (51, 120, 600):
+        fit_ensemble(fresh(), real_with(count), config, key=KEY)
+    assert [f._cache_size() for f in (start_fit, fit_slice, finish_fit)] == before
+
+
+def test_termination_is_learned_where_nobody_knows_it():
+    dynamics, _ = fit_ensemble(fresh(learns_termination=True), real_with(600), SMALL, key=KEY)
+    new = experience(300, seed=5)
+    _, ends = predict(dynamics.ensemble, new.obs, new.action)
+    agreement = np.mean(np.asarray(ends) == np.asarray(new.terminated))
+    assert np.asarray(new.terminated).mean() > 0.1
+    assert agreement > 0.93
