@@ -166,7 +166,7 @@ _ALL = (
         name="Pendulum",
         id="Pendulum-v1",
         terminated=terminations.never,
-        defaults={"steps": 3_000, "random_steps": 500, "sac.target_entropy": -1.0, "eval_every": 500},
+        defaults={"steps": 2_000, "random_steps": 500, "sac.target_entropy": -1.0, "eval_every": 250},
         summary="a pole swung up by a weak motor; learned in minutes on a laptop",
     ),
 )

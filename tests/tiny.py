@@ -1,0 +1,28 @@
+"""Settings with which a training compiles and runs in seconds."""
+
+from typing import Any
+
+TINY_SAC: dict[str, Any] = {
+    "updates_per_step": 1,
+    "rollouts_per_update": 4,
+    "model_every": 25,
+    "random_steps": 50,
+    "model.hidden": 16,
+    "model.layers": 1,
+    "model.weight_decay": (1e-5, 1e-5),
+    "model.members": 3,
+    "model.elites": 2,
+    "model.max_epochs": 2,
+    "sac.hidden": 16,
+    "sac.batch_size": 16,
+}
+TINY: dict[str, Any] = {**TINY_SAC, "horizon": 2}
+
+
+def arguments(settings: dict[str, Any]) -> list[str]:
+    """The settings as they are typed."""
+    typed = []
+    for name, value in settings.items():
+        values = value if isinstance(value, tuple) else (value,)
+        typed += [f"--{name.replace('_', '-')}", *(str(each) for each in values)]
+    return typed
