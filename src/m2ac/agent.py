@@ -2,6 +2,8 @@
 
 import os
 import sys
+import typing
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m2ac.algorithms.training import Progress, Training
-from m2ac.config import AgentConfig, ConfigError, override, resolve
+from m2ac.config import AgentConfig, ConfigError, RunConfig, from_dict, override, resolve, to_dict
 from m2ac.envs import ActionScale, Env, Task, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
@@ -30,7 +32,7 @@ class Agent:
     `env` is a Gymnasium environment, an id or a task's name. `termination_fn` and `reward_fn` are functions of one
     (obs, action, next_obs) in jax.numpy, with the action in the environment's units; what neither the user nor the task
     knows is learned. Further settings are the fields of `AgentConfig`; a group is given as a mapping, such as
-    `mask={"rate": 0.25}`.
+    `mask={"rate": 0.25}`. `seed` and the settings win over `config`.
     """
 
     algo: ClassVar[Literal["m2ac", "mbpo", "sac"]]
@@ -39,20 +41,24 @@ class Agent:
         self,
         env: str | Env,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         config: AgentConfig | None = None,
         termination_fn: TerminationFn | None = None,
         reward_fn: RewardFn | None = None,
         **settings: Any,
     ) -> None:
-        base = config or AgentConfig(algo=self.algo)
-        if base.algo != self.algo:
-            raise ConfigError(f"config.algo must be {self.algo} for {type(self).__name__}, got {base.algo}")
-        self.config = override(base, {"seed": seed, **settings} if config is None else settings)
+        base = AgentConfig(algo=self.algo) if config is None else _agent_config(config)
+        self.config = override(base, settings if seed is None else {"seed": seed, **settings})
+        if self.config.algo != self.algo:
+            raise ConfigError(
+                f"algo must be {self.algo} for {type(self).__name__}, got {self.config.algo}; "
+                f"use {AGENTS[self.config.algo].__name__}"
+            )
         self.task: Task = find_task(env) if isinstance(env, str) else task_of(env)
         self.env: Env = make_env(self.task) if isinstance(env, str) else env
         self._world = World(self.env, seed=self.config.seed, stream="train")
         scale = self._world.scale
+        self._own = [n for n, f in (("termination_fn", termination_fn), ("reward_fn", reward_fn)) if f is not None]
         self._termination_fn = _in_env_units(termination_fn, scale) or self.task.terminated
         self._reward_fn = _in_env_units(reward_fn, scale)
         self._training: Training | None = None
@@ -67,7 +73,7 @@ class Agent:
     def learn(self, total_timesteps: int, callback: Callback | None = None, *, progress_bar: bool = False) -> Self:
         """Take that many environment steps more and learn from them."""
         if total_timesteps <= 0:
-            raise ConfigError(f"total_timesteps must be positive, got {total_timesteps}")
+            raise ConfigError(f"total_timesteps must be positive, got {total_timesteps}; they are taken in addition")
         training = self._prepared(self.num_timesteps + total_timesteps)
         until = training.step + total_timesteps
         display = make_display(sys.stderr) if progress_bar else None
@@ -110,20 +116,22 @@ class Agent:
         noise = None if deterministic else self._noise.standard_normal(shape).astype(np.float32)
         return self._world.scale.to_env(self._acting_policy()(obs, noise)), state
 
-    def evaluate(self, episodes: int = 10, *, env: Env | None = None) -> list[float]:
+    def evaluate(self, episodes: int = 10, *, eval_env: Env | None = None) -> list[float]:
         """Returns of whole episodes played with the mean action, in a second environment."""
-        world = World(env if env is not None else copy_env(self.env), seed=self.config.seed, stream="eval")
+        if episodes <= 0:
+            raise ConfigError(f"episodes must be positive, got {episodes}; ten give a first impression")
+        world = World(eval_env if eval_env is not None else copy_env(self.env), seed=self.config.seed, stream="eval")
         policy = self._acting_policy()
         try:
             return [world.play(policy, number).total for number in range(episodes)]
         finally:
-            if env is None:
+            if eval_env is None:
                 world.close()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything the agent is and remembers into a directory."""
         training = self._prepared(self.num_timesteps)
-        checkpoint.save(Path(path), training.state, training.config)
+        checkpoint.save(Path(path), training.state, training.config, asked=to_dict(self.config), own=self._own)
 
     @classmethod
     def load(
@@ -134,31 +142,48 @@ class Agent:
         termination_fn: TerminationFn | None = None,
         reward_fn: RewardFn | None = None,
     ) -> Self:
-        """The agent that was saved, ready to act and to learn on; functions of one's own are to be given again."""
-        where = Path(path)
-        if (where / "checkpoints").is_dir():  # a run directory
-            where = checkpoint.newest(where / "checkpoints") or where
-        state, config, manifest = checkpoint.load(where)
-        kind = AGENTS[config.algo]
-        if not issubclass(kind, cls):
-            raise ConfigError(f"{where} holds a {config.algo} agent; load it with {kind.__name__}.load")
-        agent = kind(env, config=_agent_config(config), termination_fn=termination_fn, reward_fn=reward_fn)
-        world = agent._world
+        """The agent that was saved, ready to act and to learn on; functions of one's own are to be given again.
+
+        `path` is what `save` wrote, or a run directory.
+        """
+        found = _find(Path(path))
+        kind = AGENTS[found.config.algo]
+        if not (issubclass(kind, cls) or issubclass(cls, kind)):
+            raise ConfigError(f"{found.path} holds a {found.config.algo} agent; load it with {kind.__name__}.load")
+        config = _asked(found)
+        agent = (cls if issubclass(cls, kind) else kind)(
+            env, config=config, termination_fn=termination_fn, reward_fn=reward_fn
+        )
+        agent._take_over(found)
+        return typing.cast(Self, agent)
+
+    def _take_over(self, found: checkpoint.Checkpoint) -> None:
+        """Go on from a checkpoint, which must be of the same environment and functions."""
+        world, manifest = self._world, found.manifest
         if (world.obs_dim, world.action_dim) != (manifest["obs_dim"], manifest["action_dim"]):
             raise ConfigError(
-                f"{where} was trained with {manifest['obs_dim']} observations and {manifest['action_dim']} actions, "
-                f"but the environment has {world.obs_dim} and {world.action_dim}; pass the one it was trained on"
+                f"{found.path} was trained with {manifest['obs_dim']} observations and {manifest['action_dim']} "
+                f"actions, but the environment has {world.obs_dim} and {world.action_dim}; "
+                f"pass the one it was trained on"
             )
-        if state.dynamics is not None and manifest["learns_termination"] != (agent._termination_fn is None):
-            raise ConfigError(
-                f"{where} was trained {'without' if manifest['learns_termination'] else 'with'} a termination_fn; "
-                f"load it the same way"
-            )
-        agent._training = Training(
-            agent.config, world, termination_fn=agent._termination_fn, reward_fn=agent._reward_fn, state=state
+        for name in ("termination_fn", "reward_fn"):
+            if "own" in manifest and (name in manifest["own"]) != (name in self._own):
+                had = "with" if name in manifest["own"] else "without"
+                raise ConfigError(f"{found.path} was trained {had} a {name} of its own; load it the same way")
+        if found.state.dynamics is not None and manifest["learns_termination"] != (self._termination_fn is None):
+            had = "without" if manifest["learns_termination"] else "with"
+            raise ConfigError(f"{found.path} was trained {had} a termination_fn; load it the same way")
+        self._training = Training(
+            _agent_config(found.config),
+            world,
+            termination_fn=self._termination_fn,
+            reward_fn=self._reward_fn,
+            state=found.state,
         )
-        agent._training.rejoin()
-        return agent
+        if not self._training.rejoin():
+            warnings.warn(
+                "this environment cannot be replayed exactly; learning goes on with a new episode", stacklevel=3
+            )
 
     def _prepared(self, steps: int) -> Training:
         """The training, with room for that many steps."""
@@ -202,9 +227,28 @@ AGENTS: Mapping[str, type[Agent]] = {kind.algo: kind for kind in (M2AC, MBPO, SA
 
 
 def _agent_config(config: AgentConfig) -> AgentConfig:
-    """The part of a run's configuration that an agent has, with the buffer free to grow."""
-    values = {name: getattr(config, name) for name in AgentConfig.__dataclass_fields__}
-    return AgentConfig(**values)
+    """The part of a run's configuration that an agent has."""
+    return AgentConfig(**{name: getattr(config, name) for name in AgentConfig.__dataclass_fields__})
+
+
+def _find(path: Path) -> checkpoint.Checkpoint:
+    """The checkpoint that `path` is, or the newest usable one of the run directory that it is."""
+    if not (path / "checkpoints").is_dir():
+        return checkpoint.load(path)
+    found = checkpoint.load_newest(path / "checkpoints", warn=lambda text: warnings.warn(text, stacklevel=4))
+    if found is None:
+        raise checkpoint.CheckpointError(f"{path} has no checkpoint yet; continue the run first")
+    return found
+
+
+def _asked(found: checkpoint.Checkpoint) -> AgentConfig:
+    """The configuration as the user gave it, which leaves the buffer free to grow unless its size was set."""
+    if "asked" in found.manifest:
+        return from_dict(AgentConfig, found.manifest["asked"])
+    config = _agent_config(found.config)
+    if isinstance(found.config, RunConfig) and found.config.steps == config.replay.capacity:
+        return override(config, {"replay.capacity": None})
+    return config
 
 
 def _in_env_units(function: Callable[..., Any] | None, scale: ActionScale) -> Callable[..., Any] | None:

@@ -2,11 +2,12 @@
 
 import io
 import json
+import os
 import re
 import sys
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from m2ac.config import ConfigError, RunConfig, from_dict, perhaps
 
@@ -28,6 +29,14 @@ def main(argv: list[str] | None = None) -> int:
         return _dispatch(args)
     except ConfigError as error:
         return _refuse(error)
+    except KeyboardInterrupt:
+        print("m2ac: interrupted; the same command starts again, or continues from the last save", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # of a reader such as head, which has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except SystemExit as end:  # of --help
+        return int(end.code or 0)
     except Exception as error:
         # Named rather than imported: the modules that define them import JAX.
         if type(error).__name__ in ("EnvError", "CheckpointError"):
@@ -57,7 +66,13 @@ def _dispatch(args: list[str]) -> int:
 
 def _train(args: list[str]) -> int:
     args, default = _with_config_file(args)
-    config = _parse(RunConfig, args, "m2ac train", default=default)
+    config = _parse(
+        RunConfig,
+        args,
+        "m2ac train",
+        default=default,
+        description="One training run. --config FILE takes the config.json of a run for the defaults of all below.",
+    )
     _prepare_jax()
     from m2ac.runs.execute import execute
 
@@ -82,7 +97,7 @@ def _eval(args: list[str]) -> int:
     class Evaluation:
         """Score a trained run with its mean action."""
 
-        run: tyro.conf.Positional[str]
+        run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
         """Run directory."""
         episodes: int = 10
         """Episodes to play."""
@@ -91,7 +106,9 @@ def _eval(args: list[str]) -> int:
 
         def __post_init__(self) -> None:
             if self.episodes < 1:
-                raise ConfigError(f"episodes must be at least 1, got {self.episodes}")
+                raise ConfigError(f"episodes must be at least 1, got {self.episodes}; ten give a first impression")
+            if self.seed < 0:
+                raise ConfigError(f"seed must not be negative, got {self.seed}; leave it out for the usual episodes")
 
     wanted = _parse(Evaluation, args, "m2ac eval")
     from m2ac.envs import make_env
@@ -102,11 +119,12 @@ def _eval(args: list[str]) -> int:
     run = RunDirectory.read(wanted.run)
     policy = load_policy(run.path / "policy.safetensors")
     world = World(make_env(run.config.env), seed=wanted.seed, stream="eval")
-    returns = []
+    returns: list[float] = []
     for number in range(wanted.episodes):
         played = world.play(policy, number)
         returns.append(played.total)
         print(f"episode {number:3d}  seed {played.seed:10d}  length {played.length:5d}  return {played.total:10.2f}")
+    world.close()
     mean = sum(returns) / len(returns)
     spread = (sum((r - mean) ** 2 for r in returns) / len(returns)) ** 0.5
     print(f"mean return {mean:.2f} ± {spread:.2f} over {len(returns)} episodes")
@@ -130,7 +148,7 @@ def _envs(args: list[str]) -> int:
     return 0
 
 
-def _parse(kind: type[Any], args: list[str], prog: str, *, default: Any = None) -> Any:
+def _parse(kind: type[Any], args: list[str], prog: str, *, default: Any = None, description: str | None = None) -> Any:
     """tyro's result, or its complaint as one line."""
     import tyro
 
@@ -138,7 +156,7 @@ def _parse(kind: type[Any], args: list[str], prog: str, *, default: Any = None) 
     given = {} if default is None else {"default": default}
     try:
         with redirect_stderr(said):
-            return tyro.cli(kind, args=args, prog=prog, **given)
+            return tyro.cli(kind, args=args, prog=prog, description=description, **given)
     except SystemExit as end:
         if not end.code:
             raise
@@ -146,15 +164,19 @@ def _parse(kind: type[Any], args: list[str], prog: str, *, default: Any = None) 
 
 
 def one_line(box: str) -> str:
-    """The message of one of tyro's boxes, with its first suggestion."""
+    """The message of one of tyro's boxes, with its first suggestion; a terminal without Unicode has rules for boxes."""
     lines = [line.strip("│╭╮╰╯ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
     sections: list[list[str]] = [[]]
-    for line in lines[1:-1]:
-        if line and not line.strip("─"):
+    for line in lines[1:]:  # after the title
+        if line and not line.strip("─-"):
             sections.append([])
-        else:
+        elif line:
             sections[-1].append(line)
+    sections = [section for section in sections if section]
     message = " ".join(" ".join(sections[0]).split()).rstrip(".") + "."
+    message = re.sub(
+        r"^Error parsing (\S+): no type matching (\S+) could.* from \[(.*?)\]\..*", r"\1 must be \2, got \3.", message
+    )
     for section in sections[1:]:
         if section[0].startswith("Perhaps you meant") and len(section) > 1:
             message += f' Perhaps you meant "{section[1].split()[0]}"?'
@@ -178,18 +200,19 @@ def _with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:
             raise ConfigError(
                 f"cannot read --config {value}: {error.strerror}; give the config.json of a run"
             ) from None
-        except ValueError as error:
-            raise ConfigError(f"--config {value} is not JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"--config {value} is not JSON: {error}; give the config.json of a run") from None
         if isinstance(values, dict):
             values.pop("out", None)  # the file's run has that directory
-        return rest, from_dict(RunConfig, values)
+        try:
+            return rest, from_dict(RunConfig, values)
+        except ConfigError as error:
+            raise ConfigError(f"--config {value}: {error}") from None
     return args, None
 
 
 def _prepare_jax() -> None:
     """Keep compiled programs between runs: the second start is faster by the time they took to compile."""
-    import os
-
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "jax"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")

@@ -6,6 +6,9 @@ or else the value its docstring names; `resolve` fills it in, and a run's `confi
 
 import dataclasses
 import difflib
+import functools
+import numbers
+import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -37,23 +40,12 @@ def _check(holds: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def _at_least(name: str, value: float | None, low: float, remedy: str = "") -> None:
-    _check(
-        value is None or value >= low, f"{name} must be at least {low}, got {value}{'; ' + remedy if remedy else ''}"
-    )
+def _at_least(name: str, value: float | None, low: float, remedy: str) -> None:
+    _check(value is None or value >= low, f"{name} must be at least {low}, got {value}; {remedy}")
 
 
-def _positive(name: str, value: float | None, remedy: str = "") -> None:
-    _check(value is None or value > 0, f"{name} must be positive, got {value}{'; ' + remedy if remedy else ''}")
-
-
-def _share(name: str, value: float, remedy: str = "") -> None:
-    _check(0 <= value <= 1, f"{name} must be in [0, 1], got {value}{'; ' + remedy if remedy else ''}")
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    hint = perhaps(value, allowed) if isinstance(value, str) else ""
-    _check(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value!r}.{hint}")
+def _positive(name: str, value: float | None, remedy: str) -> None:
+    _check(value is None or value > 0, f"{name} must be positive, got {value}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -76,15 +68,14 @@ class MaskConfig:
     """The members the drawn one is compared with."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.rate, str):
-            _check(self.rate == "paper", f'mask.rate must be a number in (0, 1] or "paper", got {self.rate!r}')
-        else:
+        _set_types(self, "mask.")
+        if self.rate != "paper":
             _check(0 < self.rate <= 1, f"mask.rate must be in (0, 1], got {self.rate}; use 1 to keep everything (MBPO)")
-        _one_of("mask.stop", self.stop, ("nonstop", "hardstop"))
-        _one_of("mask.uncertainty", self.uncertainty, ("ovr", "ova", "nll"))
+            _check(
+                mask_rates(self.rate, 1)[0] > 0,
+                f"mask.rate must be at least 1/{LARGEST_DENOMINATOR}, got {self.rate}; so small a share keeps no row",
+            )
         _at_least("mask.penalty", self.penalty, 0, "a negative penalty would reward the model's doubt")
-        _one_of("mask.draw", self.draw, ("elites", "all"))
-        _one_of("mask.rest", self.rest, ("all", "elites"))
 
 
 @dataclass(frozen=True)
@@ -123,36 +114,39 @@ class ModelConfig:
     """Start of the learned lower bound of the log-variance."""
 
     def __post_init__(self) -> None:
-        _at_least("model.members", self.members, 1)
-        _at_least("model.elites", self.elites, 1)
+        _set_types(self, "model.")
+        _at_least("model.members", self.members, 1, "the paper has 7")
+        _at_least("model.elites", self.elites, 1, "the paper has 5 of 7 members")
         _check(
             self.elites <= self.members,
             f"model.elites must be at most model.members ({self.members}), got {self.elites}; "
             f"lower model.elites or raise model.members",
         )
-        _at_least("model.hidden", self.hidden, 1)
-        _at_least("model.layers", self.layers, 1)
-        _positive("model.learning_rate", self.learning_rate)
-        _at_least("model.batch_size", self.batch_size, 1)
+        _at_least("model.hidden", self.hidden, 1, "most tasks use 200")
+        _at_least("model.layers", self.layers, 1, "the paper has 4")
+        _positive("model.learning_rate", self.learning_rate, "0.001 is the usual one")
+        _at_least("model.batch_size", self.batch_size, 1, "256 is the usual one")
         _check(
             len(self.weight_decay) == self.layers + 1,
             f"model.weight_decay needs one value per layer ({self.layers} hidden and the output: {self.layers + 1}), "
-            f"got {len(self.weight_decay)}",
+            f"got {len(self.weight_decay)}; give as many, 0 for none",
         )
-        _check(min(self.weight_decay) >= 0, f"model.weight_decay must not be negative, got {self.weight_decay}")
+        _check(
+            min(self.weight_decay) >= 0,
+            f"model.weight_decay must not be negative, got {self.weight_decay}; use 0 for none",
+        )
         _check(
             0 < self.holdout_share < 1,
             f"model.holdout_share must be in (0, 1), got {self.holdout_share}; early stopping needs rows on both sides",
         )
-        _at_least("model.holdout_max", self.holdout_max, 1)
-        _one_of("model.stop_on", self.stop_on, ("nll", "mse"))
-        _at_least("model.improvement", self.improvement, 0)
-        _at_least("model.patience", self.patience, 0)
-        _at_least("model.max_epochs", self.max_epochs, 1)
+        _at_least("model.holdout_max", self.holdout_max, 1, "early stopping needs a row to judge by")
+        _at_least("model.improvement", self.improvement, 0, "0 counts every fall of the loss")
+        _at_least("model.patience", self.patience, 0, "0 stops at the first epoch without an improvement")
+        _at_least("model.max_epochs", self.max_epochs, 1, "leave it out to let early stopping alone decide")
         _check(
             self.min_log_variance < self.max_log_variance,
             f"model.min_log_variance must be below model.max_log_variance ({self.max_log_variance}), "
-            f"got {self.min_log_variance}",
+            f"got {self.min_log_variance}; lower it",
         )
 
 
@@ -166,14 +160,12 @@ class ReplayConfig:
     """Real transitions kept. None: as many as the run collects, at most a million."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.real_share, str):
+        _set_types(self, "replay.")
+        if self.real_share != "union":
             _check(
-                self.real_share == "union",
-                f'replay.real_share must be a number in [0, 1] or "union", got {self.real_share!r}',
+                0 <= self.real_share <= 1, f"replay.real_share must be in [0, 1], got {self.real_share}; MBPO has 0.05"
             )
-        else:
-            _share("replay.real_share", self.real_share, "0.05 is MBPO's")
-        _at_least("replay.capacity", self.capacity, 1)
+        _at_least("replay.capacity", self.capacity, 2, "leave it out to keep every step of the run")
 
 
 @dataclass(frozen=True)
@@ -198,16 +190,20 @@ class SACConfig:
     """Temperature at the start."""
 
     def __post_init__(self) -> None:
-        _at_least("sac.hidden", self.hidden, 1)
-        _at_least("sac.layers", self.layers, 1)
-        _positive("sac.learning_rate", self.learning_rate)
+        _set_types(self, "sac.")
+        _at_least("sac.hidden", self.hidden, 1, "256 is the usual one")
+        _at_least("sac.layers", self.layers, 1, "2 is the usual one")
+        _positive("sac.learning_rate", self.learning_rate, "0.0003 is the usual one")
         _check(
             0 <= self.discount < 1,
             f"sac.discount must be in [0, 1), got {self.discount}; 0.99 looks about 100 steps ahead",
         )
-        _check(0 < self.target_rate <= 1, f"sac.target_rate must be in (0, 1], got {self.target_rate}")
-        _at_least("sac.batch_size", self.batch_size, 1)
-        _positive("sac.temperature", self.temperature)
+        _check(
+            0 < self.target_rate <= 1,
+            f"sac.target_rate must be in (0, 1], got {self.target_rate}; 0.005 is the usual one, 1 copies the critics",
+        )
+        _at_least("sac.batch_size", self.batch_size, 1, "256 is the usual one")
+        _positive("sac.temperature", self.temperature, "it is learned; 1 is the usual start")
 
 
 @dataclass(frozen=True)
@@ -241,14 +237,18 @@ class AgentConfig:
     sac: SACConfig = field(default_factory=SACConfig)
 
     def __post_init__(self) -> None:
-        _one_of("algo", self.algo, typing.get_args(Algo))
+        _set_types(self)
         _at_least("horizon", self.horizon, 1, "use --algo sac to train without a model")
-        _check(0 <= self.seed < 2**32, f"seed must be in [0, 2**32), got {self.seed}")
-        _one_of("rhythm", self.rhythm, ("mbpo", "epoch"))
-        _at_least("updates_per_step", self.updates_per_step, 1)
-        _at_least("model_every", self.model_every, 1)
-        _at_least("rollouts_per_update", self.rollouts_per_update, 1)
-        _at_least("retain", self.retain, 1)
+        longest = LARGEST_DENOMINATOR // 2 - 1  # of the paper's schedule, whose denominator is 2(H+1)
+        _check(
+            self.horizon is None or self.horizon <= longest,
+            f"horizon must be at most {longest}, got {self.horizon}; the paper's longest is 10",
+        )
+        _check(0 <= self.seed < 2**32, f"seed must be in [0, 2**32), got {self.seed}; any whole number in it will do")
+        _at_least("updates_per_step", self.updates_per_step, 1, "leave it out for 10, or 1 with sac")
+        _at_least("model_every", self.model_every, 1, "leave it out for 250, or 1000 in the epoch rhythm")
+        _at_least("rollouts_per_update", self.rollouts_per_update, 1, "use --algo sac to train without a model")
+        _at_least("retain", self.retain, 1, "1 keeps the last phase alone")
         _at_least(
             "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
         )
@@ -259,7 +259,8 @@ class AgentConfig:
             )
             _check(
                 self.mask == MaskConfig(),
-                "mask settings have no meaning for algo=sac; leave them out, or use --algo m2ac",
+                f"mask settings have no meaning for algo=sac, got {_differing(self.mask, MaskConfig())}; "
+                f"leave them out, or use --algo m2ac",
             )
         if self.algo == "mbpo":
             _check(
@@ -273,6 +274,16 @@ class AgentConfig:
                 f"model.members must be at least 2 for a mask, got {self.model.members}: "
                 f"one model has no rest to disagree with; use --algo mbpo or more members",
             )
+            _check(
+                not self._alone or (self.mask.rate == 1 and self.mask.penalty == 0),
+                f"model.elites must be at least 2 with mask.rest=elites, got {self.model.elites}: "
+                f"one elite has no rest to disagree with; use mask.rest=all or more elites",
+            )
+
+    @property
+    def _alone(self) -> bool:
+        """Whether a drawn member has nobody to be compared with."""
+        return self.model.members == 1 or (self.mask.rest == "elites" and self.model.elites == 1)
 
 
 @dataclass(frozen=True)
@@ -299,15 +310,16 @@ class RunConfig(AgentConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check(bool(self.env), "env must name an environment, got an empty string; see m2ac envs")
-        _positive("steps", self.steps)
-        _at_least("eval_every", self.eval_every, 1)
-        _at_least("eval_episodes", self.eval_episodes, 1)
-        _at_least("final_episodes", self.final_episodes, 1)
-        _positive("checkpoint_minutes", self.checkpoint_minutes)
+        _at_least("steps", self.steps, 3, "a run takes two random steps or more, and then some to learn")
+        _at_least("eval_every", self.eval_every, 1, "a number above steps evaluates at the end only")
+        _at_least("eval_episodes", self.eval_episodes, 1, "to evaluate seldom raise eval_every")
+        _at_least("final_episodes", self.final_episodes, 1, "the run's score is their mean")
+        _positive("checkpoint_minutes", self.checkpoint_minutes, "a large number saves at the end and on Ctrl-C only")
         if self.steps is not None and self.random_steps is not None:
             _check(
                 self.random_steps < self.steps,
-                f"random_steps must be below steps ({self.steps}), got {self.random_steps}; nothing would be learned",
+                f"random_steps must be below steps ({self.steps}), got {self.random_steps}; "
+                f"nothing would be learned, so lower it or raise steps",
             )
 
 
@@ -322,12 +334,18 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
     modelled = config.algo != "sac"
     updates = config.updates_per_step or task.get("updates_per_step") or (10 if modelled else 1)
     every = config.model_every or task.get("model_every") or {"mbpo": 250, "epoch": 1000}[config.rhythm]
-    fifth = -(-steps // 5)
+    fifth = max(2, -(-steps // 5))
     random_steps = task.get("random_steps", 5000)
     if config.random_steps is not None:
         random_steps = config.random_steps
     elif random_steps >= steps:  # a run shorter than the task's exploration would learn nothing
         random_steps = fifth
+    room = min(steps, 1_000_000)
+    capacity = config.replay.capacity
+    _check(
+        capacity is None or capacity >= min(every, room),
+        f"replay.capacity must be at least model_every ({every}), got {capacity}; raise it or leave it out",
+    )
     keep_all = config.algo == "mbpo"
     penalty = 0.0 if keep_all or config.mask.uncertainty == "nll" else 1e-3
     values: dict[str, Any] = {
@@ -337,7 +355,7 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         "retain": config.retain or (max(1, 1000 // every) if config.rhythm == "mbpo" else 1),
         "random_steps": random_steps,
         "model": {"hidden": config.model.hidden or task.get("model.hidden", 200)},
-        "replay": {"capacity": config.replay.capacity or min(steps, 1_000_000)},
+        "replay": {"capacity": capacity or room},
         "sac": {
             "target_entropy": task.get("sac.target_entropy", -float(action_dim))
             if config.sac.target_entropy is None
@@ -348,6 +366,8 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         values["mask"] = {
             "rate": 1.0 if keep_all else config.mask.rate,
             "penalty": penalty if config.mask.penalty is None else config.mask.penalty,
+            # Where everything is kept the score only has to exist, and One-vs-All is 0 for a member on its own.
+            "uncertainty": "ova" if config._alone and config.mask.uncertainty == "ovr" else config.mask.uncertainty,
         }
     if isinstance(config, RunConfig):
         values["steps"] = steps
@@ -357,23 +377,48 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
 
 def override(config: C, values: Mapping[str, Any]) -> C:
     """`config` with some values replaced; keys may be dotted ("mask.rate") and values may be nested mappings."""
+    return _overridden(config, values, "")
+
+
+def _overridden(config: Any, values: Mapping[str, Any], prefix: str) -> Any:
     names = [f.name for f in dataclasses.fields(config)]
     changes: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}  # all of a group at once: its values may be valid only together
     for key, value in values.items():
-        name, _, inner = key.partition(".")
+        name, dot, inner = str(key).partition(".")
         if name not in names:
-            raise ConfigError(f'there is no setting "{key}".{perhaps(name, names)}')
-        current = changes.get(name, getattr(config, name))
-        if dataclasses.is_dataclass(current) and not dataclasses.is_dataclass(value):
-            nested = {inner: value} if inner else value
-            if not isinstance(nested, Mapping):
-                raise ConfigError(f"{name} is a group of settings, got {value!r}; set one of its fields instead")
-            changes[name] = override(typing.cast(Any, current), nested)
-        elif inner:
-            raise ConfigError(f'there is no setting "{key}": {name} has no parts')
+            raise _no_setting(type(config), prefix, str(key))
+        if not dataclasses.is_dataclass(getattr(config, name)):
+            _check(not dot, f'there is no setting "{prefix}{key}": {prefix}{name} has no parts; set it itself')
+            changes[name] = value
+        elif dot:
+            groups.setdefault(name, {})[inner] = value
+        elif isinstance(value, Mapping):
+            groups.setdefault(name, {}).update(value)
         else:
             changes[name] = value
+    for name, inside in groups.items():
+        changes[name] = _overridden(changes.get(name, getattr(config, name)), inside, f"{prefix}{name}.")
     return dataclasses.replace(config, **changes)
+
+
+def _no_setting(kind: Any, prefix: str, name: str) -> ConfigError:
+    """The refusal of an unknown name, with the nearest known one, also where that is inside a group."""
+    inside = [
+        f"{group}.{f.name}"
+        for group, hint in _hints(kind).items()
+        if dataclasses.is_dataclass(hint)
+        for f in dataclasses.fields(hint)
+        if f.name == name
+    ]
+    hint = f' Perhaps you meant "{inside[0]}"?' if inside else perhaps(name, [f.name for f in dataclasses.fields(kind)])
+    return ConfigError(f'there is no setting "{prefix}{name}".{hint.replace(chr(34), chr(34) + prefix, 1)}')
+
+
+def _differing(config: Any, other: Any) -> str:
+    """The fields in which two configurations of one kind differ, with the first one's values."""
+    names = [f.name for f in dataclasses.fields(config)]
+    return ", ".join(f"{n}={getattr(config, n)}" for n in names if getattr(config, n) != getattr(other, n))
 
 
 def to_dict(config: AgentConfig) -> dict[str, Any]:
@@ -386,49 +431,79 @@ def from_dict(kind: type[C], values: Mapping[str, Any]) -> C:
     return _build(kind, values, "")
 
 
-def _build(kind: type[Any], values: Mapping[str, Any], prefix: str) -> Any:
+def _build(kind: Any, values: Mapping[str, Any], prefix: str) -> Any:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{prefix.rstrip('.') or 'the configuration'} must be a group of settings, got {values!r}")
-    hints = typing.get_type_hints(kind)
-    names = [f.name for f in dataclasses.fields(kind)]
+    hints = _hints(kind)
     built = {}
     for name, value in values.items():
-        if name not in names:
-            raise ConfigError(f'there is no setting "{prefix}{name}".{perhaps(str(name), names)}')
-        hint = hints[name]
-        built[name] = (
-            _build(hint, value, f"{prefix}{name}.")
-            if isinstance(hint, type) and dataclasses.is_dataclass(hint)
-            else _coerce(value, hint, f"{prefix}{name}")
-        )
+        if name not in hints:
+            raise _no_setting(kind, prefix, str(name))
+        group = dataclasses.is_dataclass(hints[name])
+        built[name] = _build(hints[name], value, f"{prefix}{name}.") if group else value
     return kind(**built)
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The annotated type of every field."""
+    return typing.get_type_hints(kind)
+
+
+def _set_types(config: Any, prefix: str = "") -> None:
+    """Give every field exactly its annotated type, or refuse it: a value of JSON or of NumPy is as good as our own."""
+    for name, hint in _hints(typing.cast(Any, type(config))).items():
+        object.__setattr__(config, name, _coerce(getattr(config, name), hint, f"{prefix}{name}"))
+
+
 def _coerce(value: Any, hint: Any, name: str) -> Any:
-    """JSON's value as the annotated type: lists become tuples, whole numbers may stand for floats."""
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        for option in typing.get_args(hint):
-            try:
-                return _coerce(value, option, name)
-            except ConfigError:
-                continue
-    elif origin is Literal:
-        if value in typing.get_args(hint):
-            return value
-    elif origin is tuple:
-        if isinstance(value, list | tuple):
-            return tuple(_coerce(item, typing.get_args(hint)[0], name) for item in value)
-    elif hint is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-    elif hint is type(None):
-        if value is None:
-            return None
-    elif type(value) is hint:
-        return value
-    options = " or ".join(str(a) for a in typing.get_args(hint)) or getattr(hint, "__name__", str(hint))
-    raise ConfigError(f"{name} must be {options}, got {value!r}")
+    """The value as the annotated type: lists become tuples, whole numbers may stand for floats."""
+    for option in _options(hint):
+        fits, coerced = _as_type(value, option)
+        if fits:
+            return coerced
+    words = [word for option in _options(hint) for word in _words(option)]
+    suggestion = perhaps(value, words) if isinstance(value, str) else ""
+    raise ConfigError(f"{name} must be {_described(hint)}, got {value!r}{'.' + suggestion if suggestion else ''}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a union."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _words(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a Literal."""
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+
+
+def _as_type(value: Any, hint: Any) -> tuple[bool, Any]:
+    """Whether the value can stand for the type, and as what."""
+    if _words(hint):
+        return isinstance(value, str) and value in _words(hint), value
+    if typing.get_origin(hint) is tuple:
+        items = [_as_type(item, typing.get_args(hint)[0]) for item in value] if isinstance(value, list | tuple) else []
+        return isinstance(value, list | tuple) and all(fits for fits, _ in items), tuple(item for _, item in items)
+    if isinstance(value, bool):
+        return hint is bool, value
+    if hint is int:
+        whole = isinstance(value, numbers.Integral)
+        return whole, int(value) if whole else value
+    if hint is float:
+        finite = isinstance(value, numbers.Real) and abs(typing.cast(Any, value)) <= sys.float_info.max
+        return finite, float(value) if finite else value
+    return isinstance(value, hint), value
+
+
+def _described(hint: Any) -> str:
+    if _words(hint):
+        return " or ".join(f'"{word}"' for word in _words(hint))
+    if len(_options(hint)) > 1:
+        return " or ".join(_described(option) for option in _options(hint))
+    if typing.get_origin(hint) is tuple:
+        return "a list whose every entry is " + _described(typing.get_args(hint)[0])
+    plain = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", type(None): "none"}
+    return plain.get(hint, f"a group of settings ({hint.__name__})")
 
 
 def mask_rates(rate: float | Literal["paper"], horizon: int) -> tuple[Fraction, ...]:

@@ -15,6 +15,10 @@ LONGEST_EVALUATION = 10_000
 """Steps after which an evaluation episode of an environment without a time limit is cut."""
 
 
+LARGEST = float(np.finfo(np.float32).max)
+"""Observations and rewards are stored as float32."""
+
+
 class EnvError(RuntimeError):
     """The environment did something no learner can use; the message says what, where and what to do."""
 
@@ -59,19 +63,24 @@ class World:
         """Start the given episode."""
         seed = self.seed_of(episode)
         self._where = f"{self.stream} episode {episode} (seed {seed}), reset"
-        obs, _ = self.env.reset(seed=seed)
+        answer = self.env.reset(seed=seed)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise EnvError(f"reset returned {_brief(answer)} in {self._where}; it must return (observation, info)")
         self._steps = 0
-        return self._checked(obs)
+        return self._checked(answer[0])
 
     def step(self, action: NDArray[np.float32]) -> Outcome:
         """Take an action given in [-1, 1]."""
         self._steps += 1
         self._where = f"{self._where.rsplit(',', 1)[0]}, step {self._steps}"
-        obs, reward, terminated, truncated, _ = self.env.step(self.scale.to_env(action))
-        reward = float(reward)
-        if not np.isfinite(reward):
-            raise EnvError(f"reward is {reward} in {self._where}; the environment must return finite rewards")
-        return Outcome(self._checked(obs), reward, bool(terminated), bool(truncated))
+        answer = self.env.step(self.scale.to_env(action))
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            raise EnvError(
+                f"step returned {_brief(answer)} in {self._where}; "
+                f"it must return (observation, reward, terminated, truncated, info)"
+            )
+        obs, reward, terminated, truncated, _ = answer
+        return Outcome(self._checked(obs), self._checked_reward(reward), bool(terminated), bool(truncated))
 
     def play(self, policy: Callable[[NDArray[np.float32]], NDArray[np.float32]], episode: int) -> Played:
         """One whole episode with the given policy."""
@@ -86,19 +95,41 @@ class World:
         """Close the environment."""
         self.env.close()
 
+    def _checked_reward(self, reward: Any) -> float:
+        remedy = "the environment must return finite numbers as rewards"
+        try:
+            value = float(np.asarray(reward).item())
+        except (TypeError, ValueError):
+            raise EnvError(f"reward is {_brief(reward)} in {self._where}; {remedy}") from None
+        if not abs(value) <= LARGEST:
+            raise EnvError(f"reward is {value} in {self._where}; {remedy}, at most {LARGEST:.1e}")
+        return value
+
     def _checked(self, obs: Any) -> NDArray[np.float32]:
-        given = np.asarray(obs)
+        try:
+            given = np.asarray(obs)
+            # A copy: some environments hand out the array they go on writing to.
+            with np.errstate(over="ignore"):
+                checked = np.array(given, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise EnvError(
+                f"observation is {_brief(obs)} in {self._where}; return an array of {self.obs_dim} numbers"
+            ) from None
         if given.shape != (self.obs_dim,):
             raise EnvError(
                 f"observation has shape {given.shape} in {self._where}, but the observation space says "
                 f"({self.obs_dim},); return observations of the declared shape"
             )
-        # A copy: some environments hand out the array they go on writing to.
-        checked = np.array(given, dtype=np.float32)
         if not np.isfinite(checked).all():
             index = int(np.flatnonzero(~np.isfinite(checked))[0])
             raise EnvError(
                 f"observation[{index}] is {given[index]} in {self._where}; "
-                f"the environment must return finite observations"
+                f"the environment must return finite observations, at most {LARGEST:.1e}"
             )
         return checked
+
+
+def _brief(value: Any) -> str:
+    """The start of a value's text, on one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -8,9 +8,10 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ from m2ac.config import AgentConfig, ConfigError, RunConfig, from_dict, to_dict
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs.directory import dump_json
 
-SCHEMA = 1
+FORMAT, SCHEMA = "m2ac checkpoint", 1
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 
 
@@ -30,10 +31,19 @@ class CheckpointError(Exception):
     """A checkpoint that cannot be used; the message names the file and what is wrong with it."""
 
 
+class Checkpoint(NamedTuple):
+    """What a checkpoint directory holds."""
+
+    path: Path
+    state: State
+    config: AgentConfig
+    manifest: dict[str, Any]
+
+
 def named_arrays(state: State) -> dict[str, np.ndarray]:
     """Every leaf of the state under its path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
 
 
 def fingerprint(state: State) -> str:
@@ -47,15 +57,15 @@ def fingerprint(state: State) -> str:
 
 def save(path: Path, state: State, config: AgentConfig, **extra: Any) -> None:
     """Write a checkpoint directory in one step that either happens or does not."""
-    parent = path.parent
-    parent.mkdir(parents=True, exist_ok=True)
-    temporary = parent / f".{path.name}.{os.getpid()}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
+    path = path.absolute()
+    _must_be_replaceable(path)
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
         save_file(named_arrays(state), temporary / STATE)
         manifest = {
-            "format": "m2ac checkpoint",
+            "format": FORMAT,
             "schema": SCHEMA,
             "kind": type(config).__name__,
             "config": to_dict(config),
@@ -71,9 +81,26 @@ def save(path: Path, state: State, config: AgentConfig, **extra: Any) -> None:
         for file in (temporary / STATE, temporary / MANIFEST, temporary):
             _sync(file)
         _replace(temporary, path)
-        _sync(parent)
+        _sync(path.parent)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot write {path}: {error}; make room there or choose another place") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _must_be_replaceable(path: Path) -> None:
+    """Saving replaces a checkpoint or an empty directory, and never anything else that a user may have there."""
+    if not path.exists() or (path.is_dir() and (not any(path.iterdir()) or _is_checkpoint(path))):
+        return
+    raise CheckpointError(f"{path} exists and is not a checkpoint; choose another place")
+
+
+def _is_checkpoint(path: Path) -> bool:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -85,15 +112,18 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != "m2ac checkpoint":
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(f"{file} is not the manifest of an m2ac checkpoint")
     if manifest.get("schema") != SCHEMA:
-        raise CheckpointError(f"{file} has schema {manifest.get('schema')!r}; this version of m2ac reads {SCHEMA}")
+        raise CheckpointError(
+            f"{file} has schema {manifest.get('schema')!r}; this version of m2ac reads {SCHEMA}; "
+            f"use the version that wrote it"
+        )
     return manifest
 
 
-def load(path: Path) -> tuple[State, AgentConfig, dict[str, Any]]:
-    """The state, its configuration and the manifest."""
+def load(path: Path) -> Checkpoint:
+    """The state, its configuration and the manifest, all of it checked."""
     manifest = read_manifest(path)
     kind = RunConfig if manifest.get("kind") == "RunConfig" else AgentConfig
     try:
@@ -105,7 +135,7 @@ def load(path: Path) -> tuple[State, AgentConfig, dict[str, Any]]:
             learns_termination=bool(manifest["learns_termination"]),
         )
         expected = manifest["sha256"][STATE]
-    except (KeyError, TypeError, ValueError, ConfigError) as error:
+    except (AssertionError, KeyError, TypeError, ValueError, ConfigError) as error:
         raise CheckpointError(f"{path / MANIFEST} is damaged: {error!r}") from error
     file = path / STATE
     try:
@@ -114,13 +144,28 @@ def load(path: Path) -> tuple[State, AgentConfig, dict[str, Any]]:
         arrays = load_file(file)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
-    return _filled(template, arrays, file), config, manifest
+    return Checkpoint(path, _filled(template, arrays, file), config, manifest)
 
 
-def newest(directory: Path) -> Path | None:
-    """The last checkpoint of a run, by step."""
-    found = sorted(p for p in directory.glob("step-*") if p.is_dir())
-    return found[-1] if found else None
+def load_newest(directory: Path, *, warn: Callable[[str], object]) -> Checkpoint | None:
+    """The newest checkpoint of a run that can be used, None where there is none; the bad ones are told to `warn`."""
+    bad: list[CheckpointError] = []
+    for path in reversed(_by_step(directory)):
+        try:
+            found = load(path)
+        except CheckpointError as error:
+            bad.append(error)
+            continue
+        for error in bad:
+            warn(f"{error}; using {found.path} instead")
+        return found
+    if bad:
+        raise CheckpointError(f"no checkpoint in {directory} can be used: {bad[0]}; delete the run to start again")
+    return None
+
+
+def _by_step(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("step-*") if path.is_dir())
 
 
 def checkpoint_name(step: int) -> str:
@@ -129,8 +174,8 @@ def checkpoint_name(step: int) -> str:
 
 
 def prune(directory: Path, *, keep: int = 3) -> None:
-    """Delete all but the last few checkpoints."""
-    for old in sorted(p for p in directory.glob("step-*") if p.is_dir())[:-keep]:
+    """Delete all but the last few checkpoints, and what interrupted saves left behind."""
+    for old in (*_by_step(directory)[:-keep], *directory.glob(".step-*.tmp"), *directory.glob(".step-*.old")):
         shutil.rmtree(old)
 
 
@@ -152,6 +197,8 @@ def load_policy(path: Path) -> ActingPolicy:
         layers = [(arrays[f"{i}.weight"], arrays[f"{i}.bias"]) for i in range(len(arrays) // 2)]
     except (OSError, SafetensorError, KeyError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
+    if not layers:
+        raise CheckpointError(f"{path} holds no policy")
     return ActingPolicy(layers)
 
 

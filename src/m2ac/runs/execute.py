@@ -93,15 +93,15 @@ class _Run:
 
     def _training(self, termination_fn: Any) -> Training:
         """A fresh training, or the one of the newest checkpoint."""
-        newest = checkpoint.newest(self.directory.checkpoints)
-        state = None
-        if newest is not None:
-            state, _, manifest = checkpoint.load(newest)
-            self.elapsed_before = float(manifest.get("elapsed", 0.0))
-        training = Training(self.config, self.training_world, termination_fn=termination_fn, state=state)
+        found = checkpoint.load_newest(self.directory.checkpoints, warn=self.display.message)
+        if found is not None:
+            self.elapsed_before = float(found.manifest.get("elapsed", 0.0))
+        training = Training(
+            self.config, self.training_world, termination_fn=termination_fn, state=found.state if found else None
+        )
         self.directory.cut_back(training.step)
-        if newest is not None:
-            self.display.message(f"continuing at step {training.step} from {newest}")
+        if found is not None and not self.directory.done:
+            self.display.message(f"continuing at step {training.step} from {found.path}")
             if not training.rejoin():
                 self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
         return training
@@ -218,6 +218,9 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
     run = _Run(config, stream)
     try:
         if run.directory.done:
+            run.display.message(
+                "this run is finished already; choose another --out or delete the directory for a new one"
+            )
             return Result(run.directory.path, run.training.step, True, None, run.last_returns())
         with _stopping() as stop:
             for progress in run.training.run(run.steps):
@@ -226,7 +229,8 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
                     break
         run.save()
         if stop.signal is None:
-            run.evaluate(run.config.final_episodes)
+            if not run.evals or run.evals[-1]["step"] < run.training.step:  # else a run that was killed right after it
+                run.evaluate(run.config.final_episodes)
             returns = run.last_returns()
             run.directory.mark_done(
                 {
