@@ -11,10 +11,11 @@ from tiny import TINY
 
 import m2ac
 from m2ac.algorithms.state import State, init_state
-from m2ac.config import AgentConfig, override, resolve
+from m2ac.config import AgentConfig, resolve
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import CheckpointError, fingerprint
+from m2ac.settings import override
 
 CONFIG = resolve(override(AgentConfig(seed=1), TINY), {}, action_dim=2, steps=60)
 

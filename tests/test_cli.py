@@ -16,8 +16,9 @@ from test_config import leaves, value_of
 from tiny import TINY, TINY_SAC, arguments
 
 from m2ac.cli import _parse, main
-from m2ac.config import RunConfig, override, to_dict
+from m2ac.config import RunConfig
 from m2ac.envs import TASKS
+from m2ac.settings import override, to_dict
 
 COMMAND = str(Path(sys.executable).with_name("m2ac"))
 SHORT = [*arguments(TINY), "--steps", "100", "--eval-every", "25", "--eval-episodes", "2", "--final-episodes", "3"]

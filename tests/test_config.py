@@ -11,20 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2ac.config import (
-    AgentConfig,
-    ConfigError,
-    MaskConfig,
-    ModelConfig,
-    ReplayConfig,
-    RunConfig,
-    SACConfig,
-    from_dict,
-    mask_rates,
-    override,
-    resolve,
-    to_dict,
-)
+from m2ac.config import AgentConfig, MaskConfig, ModelConfig, ReplayConfig, RunConfig, SACConfig, mask_rates, resolve
+from m2ac.settings import ConfigError, from_dict, override, to_dict
 
 # What cannot work: kind, field, value, and words of the remedy.
 OUT_OF_RANGE: list[tuple[type[Any], str, Any, str]] = [

@@ -193,7 +193,9 @@ def test_a_fit_in_slices_equals_a_fit_in_one():
     ],
 )
 def test_early_stopping_keeps_the_best_and_counts_its_patience(history, best_epochs, epochs):
-    config = ModelConfig(members=1, elites=1, hidden=2, layers=1, weight_decay=(0.0, 0.0), batch_size=64, patience=2)
+    config = ModelConfig(
+        members=1, elites=1, hidden=2, layers=1, weight_decay=(0.0, 0.0), batch_size=64, patience=2, patience_batches=0
+    )
     fit = start_fit(fresh(config), real_with(50), config, key=KEY)
     ended = 0
     for loss in history:
@@ -203,6 +205,16 @@ def test_early_stopping_keeps_the_best_and_counts_its_patience(history, best_epo
             break
     assert ended == epochs
     np.testing.assert_allclose(fit.best_loss[0], history[best_epochs - 1])
+
+
+@pytest.mark.parametrize(("patience_batches", "epochs"), [(0, 4), (3, 4), (4, 5), (10, 11)])
+def test_patience_lasts_a_number_of_batches_where_an_epoch_has_few(patience_batches, epochs):
+    """An epoch is one batch here, and the loss is at its best after the first."""
+    config = ModelConfig(**{**SMALL.__dict__, "batch_size": 64, "patience": 2, "patience_batches": patience_batches})
+    fit = start_fit(fresh(), real_with(50), config, key=KEY)
+    while not fit.done:
+        fit = fits.judged(fit, jnp.ones(3), config)
+    assert int(fit.epoch) == epochs
 
 
 def test_each_member_returns_to_its_own_best_and_the_elites_are_the_best_of_them():

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from m2ac.config import ConfigError, MaskConfig, RunConfig, to_dict
+from m2ac.config import MaskConfig, RunConfig
 from m2ac.runs.directory import EvalRow, RunDirectory, default_out, plain
 from m2ac.runs.environment import git_state
 from m2ac.runs.tensorboard import TensorBoard
+from m2ac.settings import ConfigError, to_dict
 
 
 def row(step: int, value: float = -1.5) -> EvalRow:
@@ -30,9 +31,7 @@ def test_a_new_run_has_its_configuration_its_environment_and_a_place_for_checkpo
     environment = json.loads((run.path / "environment.json").read_text())
     assert environment["python"] == sys.version.split()[0]
     assert environment["packages"]["numpy"] == np.__version__
-    assert set(environment["packages"]) == {
-        *("m2ac", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "mujoco")
-    }
+    assert set(environment["packages"]) == {*("m2ac", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")}
     assert environment["command"] == sys.argv
     assert environment["cores"] == os.cpu_count()
     assert environment["earlier"] == []

@@ -13,12 +13,13 @@ import pytest
 from tiny import TINY, TINY_SAC
 
 from m2ac.algorithms.training import Training
-from m2ac.config import AgentConfig, override, resolve
+from m2ac.config import AgentConfig, resolve
 from m2ac.envs import make_env, terminations
 from m2ac.envs.world import World
 from m2ac.imagination.mask import rank_mask
 from m2ac.learners.sac import values
 from m2ac.runs.checkpoint import fingerprint
+from m2ac.settings import override
 
 
 def training(algo="m2ac", *, env=None, termination_fn=terminations.never, steps=150, **settings) -> Training:
@@ -80,7 +81,8 @@ def test_another_seed_gives_another_state():
 TWO_CYCLES = """
 import sys, json
 from m2ac.algorithms.training import Training
-from m2ac.config import AgentConfig, override, resolve
+from m2ac.config import AgentConfig, resolve
+from m2ac.settings import override
 from m2ac.envs import find_task, make_env
 from m2ac.envs.world import World
 from m2ac.runs.checkpoint import fingerprint

@@ -8,7 +8,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from m2ac.config import AgentConfig, ConfigError, MaskConfig, ModelConfig, ReplayConfig, RunConfig, SACConfig
+from m2ac.config import AgentConfig, MaskConfig, ModelConfig, ReplayConfig, RunConfig, SACConfig
+from m2ac.settings import ConfigError
 
 if TYPE_CHECKING:
     from m2ac.agent import M2AC, MBPO, SAC

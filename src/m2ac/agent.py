@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m2ac.algorithms.training import Progress, Training
-from m2ac.config import AgentConfig, ConfigError, RunConfig, from_dict, override, resolve, to_dict
+from m2ac.config import AgentConfig, RunConfig, resolve
 from m2ac.envs import ActionScale, Env, Task, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
 from m2ac.runs.display import Pace, Status, make_display
+from m2ac.settings import ConfigError, from_dict, override, to_dict
 from m2ac.types import RewardFn, TerminationFn
 
 DEFAULT_STEPS = 25_000

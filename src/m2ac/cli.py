@@ -9,7 +9,8 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Annotated, Any
 
-from m2ac.config import ConfigError, RunConfig, from_dict, perhaps
+from m2ac.config import RunConfig
+from m2ac.settings import ConfigError, from_dict, perhaps
 
 USAGE = """\
 m2ac: reinforcement learning that knows when to trust its model

@@ -4,48 +4,17 @@ Each docstring below a field is the text of `m2ac train --help`. A field whose d
 or else the value its docstring names; `resolve` fills it in, and a run's `config.json` holds the filled form.
 """
 
-import dataclasses
-import difflib
-import functools
-import numbers
-import sys
-import types
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
+
+from m2ac.settings import at_least, check, differing, override, positive, set_types
 
 Algo = Literal["m2ac", "mbpo", "sac"]
 
 LARGEST_DENOMINATOR = 46_340
 """Its square fits in 31 bits, so floor(rate * rows) is exact in int32 on any device."""
-
-
-class ConfigError(Exception):
-    """A setting that cannot work; the message names the field, the value received and the remedy.
-
-    Not a ValueError: tyro would take that for a word it could not parse and wrap the message in its own.
-    """
-
-
-def perhaps(name: str, known: Iterable[str]) -> str:
-    """A sentence that suggests the nearest known name, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f' Perhaps you meant "{near[0]}"?' if near else ""
-
-
-def _check(holds: bool, message: str) -> None:
-    if not holds:
-        raise ConfigError(message)
-
-
-def _at_least(name: str, value: float | None, low: float, remedy: str) -> None:
-    _check(value is None or value >= low, f"{name} must be at least {low}, got {value}; {remedy}")
-
-
-def _positive(name: str, value: float | None, remedy: str) -> None:
-    _check(value is None or value > 0, f"{name} must be positive, got {value}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -68,14 +37,14 @@ class MaskConfig:
     """The members the drawn one is compared with."""
 
     def __post_init__(self) -> None:
-        _set_types(self, "mask.")
+        set_types(self, "mask.")
         if self.rate != "paper":
-            _check(0 < self.rate <= 1, f"mask.rate must be in (0, 1], got {self.rate}; use 1 to keep everything (MBPO)")
-            _check(
+            check(0 < self.rate <= 1, f"mask.rate must be in (0, 1], got {self.rate}; use 1 to keep everything (MBPO)")
+            check(
                 mask_rates(self.rate, 1)[0] > 0,
                 f"mask.rate must be at least 1/{LARGEST_DENOMINATOR}, got {self.rate}; so small a share keeps no row",
             )
-        _at_least("mask.penalty", self.penalty, 0, "a negative penalty would reward the model's doubt")
+        at_least("mask.penalty", self.penalty, 0, "a negative penalty would reward the model's doubt")
 
 
 @dataclass(frozen=True)
@@ -105,7 +74,9 @@ class ModelConfig:
     improvement: float = 0.01
     """A member has improved when its holdout loss fell by more than this share of its absolute value."""
     patience: int = 5
-    """Fitting stops when no member improved for more than this many epochs."""
+    """Fitting stops when no member improved for more than this many epochs …"""
+    patience_batches: int = 80
+    """… and for at least this many batches, which counts only where an epoch is short: below some 4300 rows."""
     max_epochs: int | None = None
     """Upper limit of epochs per fit. None: early stopping alone decides."""
     max_log_variance: float = 0.5
@@ -114,36 +85,37 @@ class ModelConfig:
     """Start of the learned lower bound of the log-variance."""
 
     def __post_init__(self) -> None:
-        _set_types(self, "model.")
-        _at_least("model.members", self.members, 1, "the paper has 7")
-        _at_least("model.elites", self.elites, 1, "the paper has 5 of 7 members")
-        _check(
+        set_types(self, "model.")
+        at_least("model.members", self.members, 1, "the paper has 7")
+        at_least("model.elites", self.elites, 1, "the paper has 5 of 7 members")
+        check(
             self.elites <= self.members,
             f"model.elites must be at most model.members ({self.members}), got {self.elites}; "
             f"lower model.elites or raise model.members",
         )
-        _at_least("model.hidden", self.hidden, 1, "most tasks use 200")
-        _at_least("model.layers", self.layers, 1, "the paper has 4")
-        _positive("model.learning_rate", self.learning_rate, "0.001 is the usual one")
-        _at_least("model.batch_size", self.batch_size, 1, "256 is the usual one")
-        _check(
+        at_least("model.hidden", self.hidden, 1, "most tasks use 200")
+        at_least("model.layers", self.layers, 1, "the paper has 4")
+        positive("model.learning_rate", self.learning_rate, "0.001 is the usual one")
+        at_least("model.batch_size", self.batch_size, 1, "256 is the usual one")
+        check(
             len(self.weight_decay) == self.layers + 1,
             f"model.weight_decay needs one value per layer ({self.layers} hidden and the output: {self.layers + 1}), "
             f"got {len(self.weight_decay)}; give as many, 0 for none",
         )
-        _check(
+        check(
             min(self.weight_decay) >= 0,
             f"model.weight_decay must not be negative, got {self.weight_decay}; use 0 for none",
         )
-        _check(
+        check(
             0 < self.holdout_share < 1,
             f"model.holdout_share must be in (0, 1), got {self.holdout_share}; early stopping needs rows on both sides",
         )
-        _at_least("model.holdout_max", self.holdout_max, 1, "early stopping needs a row to judge by")
-        _at_least("model.improvement", self.improvement, 0, "0 counts every fall of the loss")
-        _at_least("model.patience", self.patience, 0, "0 stops at the first epoch without an improvement")
-        _at_least("model.max_epochs", self.max_epochs, 1, "leave it out to let early stopping alone decide")
-        _check(
+        at_least("model.holdout_max", self.holdout_max, 1, "early stopping needs a row to judge by")
+        at_least("model.improvement", self.improvement, 0, "0 counts every fall of the loss")
+        at_least("model.patience", self.patience, 0, "0 stops at the first epoch without an improvement")
+        at_least("model.patience_batches", self.patience_batches, 0, "0 leaves it to model.patience alone")
+        at_least("model.max_epochs", self.max_epochs, 1, "leave it out to let early stopping alone decide")
+        check(
             self.min_log_variance < self.max_log_variance,
             f"model.min_log_variance must be below model.max_log_variance ({self.max_log_variance}), "
             f"got {self.min_log_variance}; lower it",
@@ -160,12 +132,12 @@ class ReplayConfig:
     """Real transitions kept. None: as many as the run collects, at most a million."""
 
     def __post_init__(self) -> None:
-        _set_types(self, "replay.")
+        set_types(self, "replay.")
         if self.real_share != "union":
-            _check(
+            check(
                 0 <= self.real_share <= 1, f"replay.real_share must be in [0, 1], got {self.real_share}; MBPO has 0.05"
             )
-        _at_least("replay.capacity", self.capacity, 2, "leave it out to keep every step of the run")
+        at_least("replay.capacity", self.capacity, 2, "leave it out to keep every step of the run")
 
 
 @dataclass(frozen=True)
@@ -190,20 +162,20 @@ class SACConfig:
     """Temperature at the start."""
 
     def __post_init__(self) -> None:
-        _set_types(self, "sac.")
-        _at_least("sac.hidden", self.hidden, 1, "256 is the usual one")
-        _at_least("sac.layers", self.layers, 1, "2 is the usual one")
-        _positive("sac.learning_rate", self.learning_rate, "0.0003 is the usual one")
-        _check(
+        set_types(self, "sac.")
+        at_least("sac.hidden", self.hidden, 1, "256 is the usual one")
+        at_least("sac.layers", self.layers, 1, "2 is the usual one")
+        positive("sac.learning_rate", self.learning_rate, "0.0003 is the usual one")
+        check(
             0 <= self.discount < 1,
             f"sac.discount must be in [0, 1), got {self.discount}; 0.99 looks about 100 steps ahead",
         )
-        _check(
+        check(
             0 < self.target_rate <= 1,
             f"sac.target_rate must be in (0, 1], got {self.target_rate}; 0.005 is the usual one, 1 copies the critics",
         )
-        _at_least("sac.batch_size", self.batch_size, 1, "256 is the usual one")
-        _positive("sac.temperature", self.temperature, "it is learned; 1 is the usual start")
+        at_least("sac.batch_size", self.batch_size, 1, "256 is the usual one")
+        positive("sac.temperature", self.temperature, "it is learned; 1 is the usual start")
 
 
 @dataclass(frozen=True)
@@ -237,44 +209,44 @@ class AgentConfig:
     sac: SACConfig = field(default_factory=SACConfig)
 
     def __post_init__(self) -> None:
-        _set_types(self)
-        _at_least("horizon", self.horizon, 1, "use --algo sac to train without a model")
+        set_types(self)
+        at_least("horizon", self.horizon, 1, "use --algo sac to train without a model")
         longest = LARGEST_DENOMINATOR // 2 - 1  # of the paper's schedule, whose denominator is 2(H+1)
-        _check(
+        check(
             self.horizon is None or self.horizon <= longest,
             f"horizon must be at most {longest}, got {self.horizon}; the paper's longest is 10",
         )
-        _check(0 <= self.seed < 2**32, f"seed must be in [0, 2**32), got {self.seed}; any whole number in it will do")
-        _at_least("updates_per_step", self.updates_per_step, 1, "leave it out for 10, or 1 with sac")
-        _at_least("model_every", self.model_every, 1, "leave it out for 250, or 1000 in the epoch rhythm")
-        _at_least("rollouts_per_update", self.rollouts_per_update, 1, "use --algo sac to train without a model")
-        _at_least("retain", self.retain, 1, "1 keeps the last phase alone")
-        _at_least(
+        check(0 <= self.seed < 2**32, f"seed must be in [0, 2**32), got {self.seed}; any whole number in it will do")
+        at_least("updates_per_step", self.updates_per_step, 1, "leave it out for 10, or 1 with sac")
+        at_least("model_every", self.model_every, 1, "leave it out for 250, or 1000 in the epoch rhythm")
+        at_least("rollouts_per_update", self.rollouts_per_update, 1, "use --algo sac to train without a model")
+        at_least("retain", self.retain, 1, "1 keeps the last phase alone")
+        at_least(
             "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
         )
         if self.algo == "sac":
-            _check(
+            check(
                 self.horizon is None,
                 f"horizon has no meaning for algo=sac, got {self.horizon}; leave it out, or use --algo mbpo or m2ac",
             )
-            _check(
+            check(
                 self.mask == MaskConfig(),
-                f"mask settings have no meaning for algo=sac, got {_differing(self.mask, MaskConfig())}; "
+                f"mask settings have no meaning for algo=sac, got {differing(self.mask, MaskConfig())}; "
                 f"leave them out, or use --algo m2ac",
             )
         if self.algo == "mbpo":
-            _check(
+            check(
                 self.mask.rate in ("paper", 1) and not self.mask.penalty and self.mask.stop == "nonstop",
                 f"algo=mbpo keeps every imagined row unpenalised, got mask.rate={self.mask.rate}, "
                 f"mask.penalty={self.mask.penalty}, mask.stop={self.mask.stop}; use --algo m2ac",
             )
         if self.algo == "m2ac":
-            _check(
+            check(
                 self.model.members >= 2 or (self.mask.rate == 1 and self.mask.penalty == 0),
                 f"model.members must be at least 2 for a mask, got {self.model.members}: "
                 f"one model has no rest to disagree with; use --algo mbpo or more members",
             )
-            _check(
+            check(
                 not self._alone or (self.mask.rate == 1 and self.mask.penalty == 0),
                 f"model.elites must be at least 2 with mask.rest=elites, got {self.model.elites}: "
                 f"one elite has no rest to disagree with; use mask.rest=all or more elites",
@@ -309,14 +281,14 @@ class RunConfig(AgentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check(bool(self.env), "env must name an environment, got an empty string; see m2ac envs")
-        _at_least("steps", self.steps, 3, "a run takes two random steps or more, and then some to learn")
-        _at_least("eval_every", self.eval_every, 1, "a number above steps evaluates at the end only")
-        _at_least("eval_episodes", self.eval_episodes, 1, "to evaluate seldom raise eval_every")
-        _at_least("final_episodes", self.final_episodes, 1, "the run's score is their mean")
-        _positive("checkpoint_minutes", self.checkpoint_minutes, "a large number saves at the end and on Ctrl-C only")
+        check(bool(self.env), "env must name an environment, got an empty string; see m2ac envs")
+        at_least("steps", self.steps, 3, "a run takes two random steps or more, and then some to learn")
+        at_least("eval_every", self.eval_every, 1, "a number above steps evaluates at the end only")
+        at_least("eval_episodes", self.eval_episodes, 1, "to evaluate seldom raise eval_every")
+        at_least("final_episodes", self.final_episodes, 1, "the run's score is their mean")
+        positive("checkpoint_minutes", self.checkpoint_minutes, "a large number saves at the end and on Ctrl-C only")
         if self.steps is not None and self.random_steps is not None:
-            _check(
+            check(
                 self.random_steps < self.steps,
                 f"random_steps must be below steps ({self.steps}), got {self.random_steps}; "
                 f"nothing would be learned, so lower it or raise steps",
@@ -342,7 +314,7 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         random_steps = fifth
     room = min(steps, 1_000_000)
     capacity = config.replay.capacity
-    _check(
+    check(
         capacity is None or capacity >= min(every, room),
         f"replay.capacity must be at least model_every ({every}), got {capacity}; raise it or leave it out",
     )
@@ -373,137 +345,6 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         values["steps"] = steps
         values["eval_every"] = config.eval_every or task.get("eval_every", 1000)
     return override(config, values)
-
-
-def override(config: C, values: Mapping[str, Any]) -> C:
-    """`config` with some values replaced; keys may be dotted ("mask.rate") and values may be nested mappings."""
-    return _overridden(config, values, "")
-
-
-def _overridden(config: Any, values: Mapping[str, Any], prefix: str) -> Any:
-    names = [f.name for f in dataclasses.fields(config)]
-    changes: dict[str, Any] = {}
-    groups: dict[str, dict[str, Any]] = {}  # all of a group at once: its values may be valid only together
-    for key, value in values.items():
-        name, dot, inner = str(key).partition(".")
-        if name not in names:
-            raise _no_setting(type(config), prefix, str(key))
-        if not dataclasses.is_dataclass(getattr(config, name)):
-            _check(not dot, f'there is no setting "{prefix}{key}": {prefix}{name} has no parts; set it itself')
-            changes[name] = value
-        elif dot:
-            groups.setdefault(name, {})[inner] = value
-        elif isinstance(value, Mapping):
-            groups.setdefault(name, {}).update(value)
-        else:
-            changes[name] = value
-    for name, inside in groups.items():
-        changes[name] = _overridden(changes.get(name, getattr(config, name)), inside, f"{prefix}{name}.")
-    return dataclasses.replace(config, **changes)
-
-
-def _no_setting(kind: Any, prefix: str, name: str) -> ConfigError:
-    """The refusal of an unknown name, with the nearest known one, also where that is inside a group."""
-    inside = [
-        f"{group}.{f.name}"
-        for group, hint in _hints(kind).items()
-        if dataclasses.is_dataclass(hint)
-        for f in dataclasses.fields(hint)
-        if f.name == name
-    ]
-    hint = f' Perhaps you meant "{inside[0]}"?' if inside else perhaps(name, [f.name for f in dataclasses.fields(kind)])
-    return ConfigError(f'there is no setting "{prefix}{name}".{hint.replace(chr(34), chr(34) + prefix, 1)}')
-
-
-def _differing(config: Any, other: Any) -> str:
-    """The fields in which two configurations of one kind differ, with the first one's values."""
-    names = [f.name for f in dataclasses.fields(config)]
-    return ", ".join(f"{n}={getattr(config, n)}" for n in names if getattr(config, n) != getattr(other, n))
-
-
-def to_dict(config: AgentConfig) -> dict[str, Any]:
-    """Plain values for JSON."""
-    return dataclasses.asdict(config)
-
-
-def from_dict(kind: type[C], values: Mapping[str, Any]) -> C:
-    """The inverse of `to_dict`, with every name and type checked."""
-    return _build(kind, values, "")
-
-
-def _build(kind: Any, values: Mapping[str, Any], prefix: str) -> Any:
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{prefix.rstrip('.') or 'the configuration'} must be a group of settings, got {values!r}")
-    hints = _hints(kind)
-    built = {}
-    for name, value in values.items():
-        if name not in hints:
-            raise _no_setting(kind, prefix, str(name))
-        group = dataclasses.is_dataclass(hints[name])
-        built[name] = _build(hints[name], value, f"{prefix}{name}.") if group else value
-    return kind(**built)
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    """The annotated type of every field."""
-    return typing.get_type_hints(kind)
-
-
-def _set_types(config: Any, prefix: str = "") -> None:
-    """Give every field exactly its annotated type, or refuse it: a value of JSON or of NumPy is as good as our own."""
-    for name, hint in _hints(typing.cast(Any, type(config))).items():
-        object.__setattr__(config, name, _coerce(getattr(config, name), hint, f"{prefix}{name}"))
-
-
-def _coerce(value: Any, hint: Any, name: str) -> Any:
-    """The value as the annotated type: lists become tuples, whole numbers may stand for floats."""
-    for option in _options(hint):
-        fits, coerced = _as_type(value, option)
-        if fits:
-            return coerced
-    words = [word for option in _options(hint) for word in _words(option)]
-    suggestion = perhaps(value, words) if isinstance(value, str) else ""
-    raise ConfigError(f"{name} must be {_described(hint)}, got {value!r}{'.' + suggestion if suggestion else ''}")
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union."""
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-
-
-def _words(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a Literal."""
-    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
-
-
-def _as_type(value: Any, hint: Any) -> tuple[bool, Any]:
-    """Whether the value can stand for the type, and as what."""
-    if _words(hint):
-        return isinstance(value, str) and value in _words(hint), value
-    if typing.get_origin(hint) is tuple:
-        items = [_as_type(item, typing.get_args(hint)[0]) for item in value] if isinstance(value, list | tuple) else []
-        return isinstance(value, list | tuple) and all(fits for fits, _ in items), tuple(item for _, item in items)
-    if isinstance(value, bool):
-        return hint is bool, value
-    if hint is int:
-        whole = isinstance(value, numbers.Integral)
-        return whole, int(value) if whole else value
-    if hint is float:
-        finite = isinstance(value, numbers.Real) and abs(typing.cast(Any, value)) <= sys.float_info.max
-        return finite, float(value) if finite else value
-    return isinstance(value, hint), value
-
-
-def _described(hint: Any) -> str:
-    if _words(hint):
-        return " or ".join(f'"{word}"' for word in _words(hint))
-    if len(_options(hint)) > 1:
-        return " or ".join(_described(option) for option in _options(hint))
-    if typing.get_origin(hint) is tuple:
-        return "a list whose every entry is " + _described(typing.get_args(hint)[0])
-    plain = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", type(None): "none"}
-    return plain.get(hint, f"a group of settings ({hint.__name__})")
 
 
 def mask_rates(rate: float | Literal["paper"], horizon: int) -> tuple[Fraction, ...]:

@@ -204,6 +204,11 @@ def _train_batch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
     )
 
 
+def batches_per_epoch(fit: Fit, config: ModelConfig) -> Int[Array, ""]:
+    """The last one may be part full."""
+    return (fit.split.train + config.batch_size - 1) // config.batch_size
+
+
 def judged(fit: Fit, loss: Float[Array, "K"], config: ModelConfig) -> Fit:
     """Remember the members that improved on their best holdout loss, and decide whether to go on."""
     # Relative to |best|: MBPO's (best − loss)/best would accept worse models once the loss is negative.
@@ -218,10 +223,12 @@ def judged(fit: Fit, loss: Float[Array, "K"], config: ModelConfig) -> Fit:
     stale = jnp.where(jnp.any(improved), 0, fit.stale + 1)
     epoch = fit.epoch + 1
     limit = MAX_INT32 if config.max_epochs is None else config.max_epochs
+    # With few rows an epoch is a batch or two, and five of them are too few steps to call a member stale.
+    out_of_patience = (stale > config.patience) & (stale * batches_per_epoch(fit, config) >= config.patience_batches)
     return fit._replace(
         epoch=epoch,
         stale=stale,
-        done=(stale > config.patience) | (epoch >= limit),
+        done=out_of_patience | (epoch >= limit),
         best=best,
         best_loss=jnp.where(improved, loss, fit.best_loss),
     )
@@ -242,7 +249,7 @@ def _end_epoch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
 @partial(jax.jit, static_argnames="config")
 def fit_slice(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig) -> Fit:
     """Go on with a fit for at most `budget` batches, or to its end."""
-    per_epoch = (fit.split.train + config.batch_size - 1) // config.batch_size
+    per_epoch = batches_per_epoch(fit, config)
 
     def go_on(carry: tuple[Fit, Int[Array, ""]]) -> tuple[Fit, Int[Array, ""]]:
         fit, left = carry
@@ -263,8 +270,7 @@ def finish_fit(fit: Fit, real: Real, config: ModelConfig) -> tuple[Dynamics, Fit
     nll, mse = holdout_losses(ensemble, real, fit.split)
     ranking = jnp.argsort(nll if config.stop_on == "nll" else mse)
     ensemble = ensemble._replace(elites=ranking[: config.elites].astype(jnp.int32))
-    per_epoch = (fit.split.train + config.batch_size - 1) // config.batch_size
-    report = FitReport(fit.epoch, fit.epoch * per_epoch, fit.last_loss, nll, mse)
+    report = FitReport(fit.epoch, fit.epoch * batches_per_epoch(fit, config), fit.last_loss, nll, mse)
     return Dynamics(ensemble, fit.optimiser), report
 
 

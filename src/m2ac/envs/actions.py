@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from m2ac.config import ConfigError
+from m2ac.settings import ConfigError
 
 
 @dataclass(frozen=True, eq=False)

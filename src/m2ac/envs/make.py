@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from m2ac.config import ConfigError
 from m2ac.envs.noise import NoisyAction
 from m2ac.envs.tasks import Task, find_task
+from m2ac.settings import ConfigError
 
 Env = gym.Env[Any, Any]
 

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from m2ac.config import ConfigError
+from m2ac.settings import ConfigError
 
 STREAM = 0x6E6F6973
 """Sets the noise apart from every other generator that is seeded with the same number."""

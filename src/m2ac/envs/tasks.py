@@ -7,9 +7,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from m2ac.config import ConfigError, perhaps
 from m2ac.envs import terminations
 from m2ac.envs.noise import NoisyAction
+from m2ac.settings import ConfigError, perhaps
 from m2ac.types import TerminationFn
 
 NAMESPACE = "m2ac"
@@ -166,7 +166,14 @@ _ALL = (
         name="Pendulum",
         id="Pendulum-v1",
         terminated=terminations.never,
-        defaults={"steps": 2_000, "random_steps": 500, "sac.target_entropy": -1.0, "eval_every": 250},
+        # Three observations and one action need no wide model, and a first run should not take long.
+        defaults={
+            "steps": 2_000,
+            "random_steps": 500,
+            "sac.target_entropy": -1.0,
+            "eval_every": 250,
+            "model.hidden": 100,
+        },
         summary="a pole swung up by a weak motor; learned in minutes on a laptop",
     ),
 )

@@ -19,9 +19,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from m2ac.algorithms.state import State, init_state
-from m2ac.config import AgentConfig, ConfigError, RunConfig, from_dict, to_dict
+from m2ac.config import AgentConfig, RunConfig
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs.directory import dump_json
+from m2ac.settings import ConfigError, from_dict, to_dict
 
 FORMAT, SCHEMA = "m2ac checkpoint", 1
 STATE, MANIFEST = "state.safetensors", "manifest.json"

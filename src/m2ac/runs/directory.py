@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from m2ac.config import ConfigError, RunConfig, from_dict, to_dict
+from m2ac.config import RunConfig
 from m2ac.runs.environment import describe_environment
+from m2ac.settings import ConfigError, from_dict, to_dict
 
 EvalRow = TypedDict(
     "EvalRow", {"step": int, "episode": int, "seed": int, "return": float, "length": int, "seconds": float}
