@@ -225,6 +225,7 @@ EVERY: dict[str, Any] = {
     "model.stop_on": "mse",
     "model.improvement": 0.02,
     "model.patience": 3,
+    "model.patience_batches": 7,
     "model.max_epochs": 4,
     "model.max_log_variance": 0.25,
     "model.min_log_variance": -5.0,
@@ -337,9 +338,22 @@ def test_a_bad_checkpoint_is_named_and_a_run_whose_every_checkpoint_is_bad_refus
 ) -> None:
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", str(run), str(copy)], check=True)
+    (copy / "DONE").unlink()
     (copy / "checkpoints" / "step-0000000100" / "state.safetensors").write_bytes(b"short")
     assert main(["train", *SHORT, "--out", str(copy)]) == 2
     assert "is damaged" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_finished_run_without_its_checkpoints_stays_as_it_is(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(run), str(copy)], check=True)
+    subprocess.run(["rm", "-r", str(copy / "checkpoints")], check=True)
+    assert main(["train", *SHORT, "--out", str(copy)]) == 0
+    assert "finished already" in capsys.readouterr().err
+    for name in ("evals.csv", "metrics.jsonl", "DONE"):
+        assert (copy / name).read_text() == (run / name).read_text()
 
 
 def test_a_run_killed_after_its_last_evaluation_is_not_evaluated_twice(run: Path, tmp_path: Path) -> None:

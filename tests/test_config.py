@@ -303,17 +303,14 @@ TASK = {
     "sac.target_entropy": -3.0,
     "model.hidden": 400,
     "eval_every": 500,
-    "horizon": 2,
-    "updates_per_step": 20,
-    "model_every": 125,
 }
 
 
 def test_a_tasks_values_fill_what_is_open() -> None:
     config = resolve(RunConfig(), TASK, action_dim=6, steps=3000)
     assert (config.random_steps, config.sac.target_entropy, config.model.hidden) == (500, -3.0, 400)
-    assert (config.eval_every, config.horizon, config.updates_per_step, config.model_every) == (500, 2, 20, 125)
-    assert (config.retain, config.replay.capacity, config.mask.penalty, config.steps) == (8, 3000, 0.001, 3000)
+    assert (config.eval_every, config.horizon, config.updates_per_step, config.model_every) == (500, 1, 10, 250)
+    assert (config.retain, config.replay.capacity, config.mask.penalty, config.steps) == (4, 3000, 0.001, 3000)
 
 
 def test_what_the_user_set_stays() -> None:

@@ -8,7 +8,7 @@ from gradients import check_gradient
 from m2ac.config import ModelConfig
 from m2ac.dynamics import fit as fits
 from m2ac.dynamics.ensemble import init_ensemble, member_output, predict, soft_clamp, standardise
-from m2ac.dynamics.fit import ensemble_loss, finish_fit, fit_ensemble, fit_slice, init_dynamics, start_fit
+from m2ac.dynamics.fit import ensemble_loss, finish_fit, fit_slice, init_dynamics, start_fit
 from m2ac.replay import add_real, empty_real, take
 from m2ac.types import Transition
 
@@ -34,6 +34,12 @@ def real_with(count, capacity=600):
 
 def fresh(config=SMALL, *, learns_termination=False):
     return init_dynamics(config, 2, 1, learns_termination=learns_termination, key=KEY)
+
+
+def fit_ensemble(dynamics, real, config, *, key):
+    """Line 5 of Algorithm 1 in one slice."""
+    fit = start_fit(dynamics, real, config, key=key)
+    return finish_fit(fit_slice(fit, real, jnp.int32(2**31 - 1), config), real, config)
 
 
 def test_initial_weights_are_cut_at_two_standard_deviations_of_half_the_inverse_root_of_the_inputs():

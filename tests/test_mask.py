@@ -26,9 +26,11 @@ def test_a_row_without_a_finite_score_is_never_kept(rate, expected, dtype):  # V
         assert kept([0.3, NAN, 0.1, 0.1, INF, 0.2], rate, dtype=dtype) == expected
 
 
-def test_the_rank_is_over_alive_rows_only():  # V10
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_rank_is_over_alive_rows_only(dtype):  # V10
     alive = [False, False, True, True, True, True]
-    assert kept([0.01, 0.02, 0.5, 0.4, 0.3, 0.2], 0.5, alive) == {4, 5}
+    with jax.enable_x64(dtype is np.float64):
+        assert kept([0.01, 0.02, 0.5, 0.4, 0.3, 0.2], 0.5, alive, dtype) == {4, 5}
 
 
 def test_ties_go_to_the_first_rows():

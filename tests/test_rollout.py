@@ -57,7 +57,7 @@ def imagine(**changes) -> Imagination:
 
 
 def constant_score(u):
-    return lambda prediction, member, outcome, company: jnp.array(u, dtype=jnp.float32)
+    return lambda prediction, member, outcome, company: jnp.array(u, dtype=float)
 
 
 def moves(rollout):
@@ -74,16 +74,20 @@ def moves(rollout):
         ("hardstop", [(10, 11), (30, 31), (11, 12)]),
     ],
 )
-def test_the_two_stop_modes_in_a_world_that_counts(stop, expected):  # V13
-    how = imagine(horizon=2, stop=stop, mask=rank_mask((Fraction(1, 2),) * 2), score=constant_score([4, 1, 3, 2]))
-    starts = jnp.array([[0.0], [10.0], [20.0], [30.0]])
-    assert moves(masked_rollouts(still, adding_ensemble([1, 1]), starts, how, key=KEY)) == expected
+@pytest.mark.parametrize("x64", [False, True], ids=["float32", "float64"])
+def test_the_two_stop_modes_in_a_world_that_counts(stop, expected, x64):  # V13
+    with jax.enable_x64(x64):
+        how = imagine(horizon=2, stop=stop, mask=rank_mask((Fraction(1, 2),) * 2), score=constant_score([4, 1, 3, 2]))
+        starts = jnp.array([[0.0], [10.0], [20.0], [30.0]])
+        assert moves(masked_rollouts(still, adding_ensemble([1, 1]), starts, how, key=KEY)) == expected
 
 
-def test_the_stored_reward_is_lowered_by_the_penalty_times_the_score():  # V14
-    how = imagine(penalty=1e-3, score=constant_score([2.0]), reward_fn=lambda o, a, n: jnp.array(1.0))
-    rollout = masked_rollouts(still, adding_ensemble([1, 1]), jnp.zeros((1, 1)), how, key=KEY)
-    np.testing.assert_allclose(rollout.rows.reward, [[0.998]], rtol=1e-6)
+@pytest.mark.parametrize("x64", [False, True], ids=["float32", "float64"])
+def test_the_stored_reward_is_lowered_by_the_penalty_times_the_score(x64):  # V14
+    with jax.enable_x64(x64):
+        how = imagine(penalty=1e-3, score=constant_score([2.0]), reward_fn=lambda o, a, n: jnp.array(1.0))
+        rollout = masked_rollouts(still, adding_ensemble([1, 1]), jnp.zeros((1, 1)), how, key=KEY)
+        np.testing.assert_allclose(rollout.rows.reward, [[0.998]], rtol=1e-6)
 
 
 def test_sample_reward_and_score_come_from_one_and_the_same_member():

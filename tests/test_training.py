@@ -15,7 +15,7 @@ from tiny import TINY, TINY_SAC
 from m2ac.algorithms.training import Training
 from m2ac.config import AgentConfig, resolve
 from m2ac.envs import make_env, terminations
-from m2ac.envs.world import World
+from m2ac.envs.world import EnvError, World
 from m2ac.imagination.mask import rank_mask
 from m2ac.learners.sac import values
 from m2ac.runs.checkpoint import fingerprint
@@ -84,7 +84,7 @@ from m2ac.algorithms.training import Training
 from m2ac.config import AgentConfig, resolve
 from m2ac.settings import override
 from m2ac.envs import find_task, make_env
-from m2ac.envs.world import World
+from m2ac.envs.world import EnvError, World
 from m2ac.runs.checkpoint import fingerprint
 
 settings = json.loads(sys.argv[1])
@@ -123,7 +123,8 @@ def compilations():
 
 @pytest.mark.parametrize("rhythm", ["mbpo", "epoch"])
 @pytest.mark.parametrize("stop", ["nonstop", "hardstop"])
-def test_nothing_compiles_after_the_second_cycle(rhythm, stop, compilations):
+def test_nothing_compiles_after_the_second_cycle(rhythm, stop, compilations, monkeypatch):
+    monkeypatch.setattr("m2ac.algorithms.training.FIT_SLICE", 2)  # several slices a fit
     under_test = training(rhythm=rhythm, mask={"stop": stop}, steps=300, seed=7, horizon=3)
     ran(under_test, 100)
     assert compilations, "the listener hears nothing"
@@ -223,7 +224,7 @@ def test_a_time_limit_does_not_end_the_bootstrap(algo):
     assert state.episode.number == 60
     assert not np.asarray(state.real.rows.terminated).any()
     q = values(state.learner.critics, state.real.rows.obs[:300], state.real.rows.action[:300])
-    np.testing.assert_allclose(np.mean(q), 10.0, rtol=0.05)
+    np.testing.assert_allclose(np.mean(q), 10.0, rtol=0.1)
 
 
 class Ending(Endless):
@@ -306,3 +307,29 @@ def test_a_run_that_ends_before_its_random_steps_has_learned_nothing_yet():
         under_test = training(rhythm=rhythm)
         ran(under_test, 40)
         assert under_test.state.counters.updates == under_test.state.counters.fits == 0
+
+
+class Breaking(Endless):
+    """Raises at its 63rd step."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 63:
+            raise OSError("the cable is loose")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("rhythm", ["mbpo", "epoch"])
+def test_an_environment_that_fails_leaves_everything_before_it_whole(rhythm):
+    under_test = training("sac", rhythm=rhythm, env=Breaking(), termination_fn=None)
+    with pytest.raises(EnvError, match=r"raised OSError \('the cable is loose'\) in train episode 0 .*, step 63"):
+        ran(under_test, 100)
+    state = under_test.state
+    assert state.counters.steps == int(state.real.size) == 62
+    assert (state.episode.number, state.episode.length) == (1, 0)
+    ran(under_test, 100)
+    assert under_test.state.counters.steps == 100
+    assert under_test.state.episode.length == 38

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 import typing
 import warnings
 from collections.abc import Callable, Mapping
@@ -12,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m2ac.algorithms.training import Progress, Training
-from m2ac.config import AgentConfig, RunConfig, resolve
+from m2ac.config import DEFAULT_STEPS, AgentConfig, RunConfig, resolve
 from m2ac.envs import ActionScale, Env, Task, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
 from m2ac.runs.display import Pace, Status, make_display
+from m2ac.runs.stopping import stopping
 from m2ac.settings import ConfigError, from_dict, override, to_dict
 from m2ac.types import RewardFn, TerminationFn
-
-DEFAULT_STEPS = 25_000
 
 Callback = Callable[["Agent", Progress], bool | None]
 """Called at every point where training can be left; returning False leaves it."""
@@ -77,27 +77,19 @@ class Agent:
             raise ConfigError(f"total_timesteps must be positive, got {total_timesteps}; they are taken in addition")
         training = self._prepared(self.num_timesteps + total_timesteps)
         until = training.step + total_timesteps
-        display = make_display(sys.stderr) if progress_bar else None
-        pace = Pace(until)
-        try:
-            for progress in training.run(until):
-                if display is not None:
-                    pace.update(progress.step)
-                    display.update(
-                        Status(
-                            progress.step,
-                            until,
-                            progress.phase,
-                            steps_per_second=pace.steps_per_second,
-                            seconds_left=pace.seconds_left,
-                            train_return=progress.episode.total if progress.episode else None,
-                        )
-                    )
-                if callback is not None and callback(self, progress) is False:
-                    break
-        finally:
-            if display is not None:
-                display.close()
+        watch = _Watch(until) if progress_bar else None
+        with stopping() as stop:
+            try:
+                for progress in training.run(until):
+                    if watch is not None:
+                        watch(progress)
+                    if stop.signal is not None or (callback is not None and callback(self, progress) is False):
+                        break
+            finally:
+                if watch is not None:
+                    watch.display.close()
+        if stop.signal is not None:
+            raise KeyboardInterrupt  # everything learned so far is whole; learn goes on from here
         return self
 
     def predict(
@@ -204,6 +196,31 @@ class Agent:
         if self._policy is None or self._policy[0] != updates:
             self._policy = updates, training.acting_policy()
         return self._policy[1]
+
+
+class _Watch:
+    """A progress bar over one call of `learn`."""
+
+    def __init__(self, until: int) -> None:
+        self.display = make_display(sys.stderr)
+        self.pace = Pace(until)
+        self.status = Status(0, until, "exploring")
+        self.started = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        self.pace.update(progress.step)
+        seen: Mapping[str, Any] = progress.metrics or {}
+        self.status = self.status._replace(
+            step=progress.step,
+            phase=progress.phase,
+            train_return=progress.episode.total if progress.episode else self.status.train_return,
+            steps_per_second=self.pace.steps_per_second,
+            seconds_left=self.pace.seconds_left,
+            model_loss=seen.get("model/holdout_nll", self.status.model_loss),
+            share_kept=seen.get("trust/share_kept", self.status.share_kept),
+            elapsed=time.monotonic() - self.started,
+        )
+        self.display.update(self.status)
 
 
 class M2AC(Agent):

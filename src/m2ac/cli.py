@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from m2ac.config import RunConfig
-from m2ac.settings import ConfigError, from_dict, perhaps
+from m2ac.settings import ConfigError, UserError, from_dict, perhaps
 
 USAGE = """\
 m2ac: reinforcement learning that knows when to trust its model
@@ -28,8 +28,9 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     try:
         return _dispatch(args)
-    except ConfigError as error:
-        return _refuse(error)
+    except UserError as error:
+        print(f"m2ac: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("m2ac: interrupted; the same command starts again, or continues from the last save", file=sys.stderr)
         return 130
@@ -38,16 +39,6 @@ def main(argv: list[str] | None = None) -> int:
         return 141
     except SystemExit as end:  # of --help
         return int(end.code or 0)
-    except Exception as error:
-        # Named rather than imported: the modules that define them import JAX.
-        if type(error).__name__ in ("EnvError", "CheckpointError"):
-            return _refuse(error)
-        raise
-
-
-def _refuse(error: Exception) -> int:
-    print(f"m2ac: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
 
 
 def _dispatch(args: list[str]) -> int:
@@ -137,7 +128,7 @@ def _envs(args: list[str]) -> int:
         print("usage: m2ac envs\n\nLists the tasks known by name; any other Gymnasium id works too.")
         return 0
     if args:
-        raise ConfigError(f"m2ac envs takes no arguments, got {' '.join(args)!r}")
+        raise ConfigError(f"m2ac envs takes no arguments, got {' '.join(args)!r}; leave them out")
     from m2ac.envs import TASKS
 
     width = max(len(name) for name in TASKS)

@@ -76,7 +76,7 @@ class ModelConfig:
     patience: int = 5
     """Fitting stops when no member improved for more than this many epochs …"""
     patience_batches: int = 80
-    """… and for at least this many batches, which counts only where an epoch is short: below some 4300 rows."""
+    """… and for at least this many batches, which counts only where an epoch is short: below some 4200 rows."""
     max_epochs: int | None = None
     """Upper limit of epochs per fit. None: early stopping alone decides."""
     max_log_variance: float = 0.5
@@ -267,7 +267,7 @@ class RunConfig(AgentConfig):
     steps: int | None = None
     """Environment steps of the run, random ones included. None: the task's."""
     out: str | None = None
-    """Run directory. None: runs/ENV-ALGO-SEED, with the horizon where there is one."""
+    """Run directory. None: runs/ENV-ALGO-sSEED, with -hH before the seed where a horizon is given."""
     eval_every: int | None = None
     """Environment steps between evaluations. None: the task's, else 1000."""
     eval_episodes: int = 5
@@ -297,6 +297,9 @@ class RunConfig(AgentConfig):
 
 C = TypeVar("C", bound=AgentConfig)
 
+DEFAULT_STEPS = 25_000
+"""Steps of a run where neither the user nor the task says how many."""
+
 
 def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) -> C:
     """The same configuration with no None left where a value is needed.
@@ -304,8 +307,8 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
     `task` holds the task's values by dotted name, such as "sac.target_entropy"; what the user set stays.
     """
     modelled = config.algo != "sac"
-    updates = config.updates_per_step or task.get("updates_per_step") or (10 if modelled else 1)
-    every = config.model_every or task.get("model_every") or {"mbpo": 250, "epoch": 1000}[config.rhythm]
+    updates = config.updates_per_step or (10 if modelled else 1)
+    every = config.model_every or {"mbpo": 250, "epoch": 1000}[config.rhythm]
     fifth = max(2, -(-steps // 5))
     random_steps = task.get("random_steps", 5000)
     if config.random_steps is not None:
@@ -321,7 +324,7 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
     keep_all = config.algo == "mbpo"
     penalty = 0.0 if keep_all or config.mask.uncertainty == "nll" else 1e-3
     values: dict[str, Any] = {
-        "horizon": (config.horizon or task.get("horizon") or 1) if modelled else None,
+        "horizon": (config.horizon or 1) if modelled else None,
         "updates_per_step": updates,
         "model_every": every,
         "retain": config.retain or (max(1, 1000 // every) if config.rhythm == "mbpo" else 1),

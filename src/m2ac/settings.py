@@ -16,7 +16,11 @@ from typing import Any, Literal, TypeVar
 C = TypeVar("C")
 
 
-class ConfigError(Exception):
+class UserError(Exception):
+    """Something that the user can mend; the message says what is wrong and the remedy, and needs no traceback."""
+
+
+class ConfigError(UserError):
     """A setting that cannot work; the message names the field, the value received and the remedy.
 
     Not a ValueError: tyro would take that for a word it could not parse and wrap the message in its own.

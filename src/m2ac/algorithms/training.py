@@ -31,6 +31,9 @@ Phase = Literal["exploring", "collecting", "fitting", "imagining", "learning"]
 FIT_SLICE = 250
 """Batches of a fit between two chances to stop: some seconds on a laptop."""
 
+COLLECTED_AT_ONCE = 50
+"""Real steps between two chances to stop while nothing is learned."""
+
 # Streams of random numbers, each a fold of the run's key with a counter, so that no generator needs saving.
 _FIT, _IMAGINE, _LEARN, _ACT = range(2, 6)
 
@@ -117,7 +120,7 @@ class Training:
         cycle = {"epoch": self._epoch, "mbpo": self._interleaved}[self.config.rhythm]
         while self.step < until or self._pending():
             yield from cycle(until)
-            yield self._progress("learning", metrics=self._cycle_metrics())
+            yield self._progress("learning", metrics=self.cycle_metrics())
 
     def _epoch(self, until: int) -> Iterator[Progress]:
         """Lines 4-8 of Algorithm 1, to the letter; the random steps are the collection of the first epoch."""
@@ -170,23 +173,28 @@ class Training:
         """Line 4 of Algorithm 1: act in the real environment, at random at first, and store what happened."""
         assert self.config.random_steps is not None
         started = time.perf_counter()
-        room = 1 if steps == 1 else self._every  # two sizes in all, so that two programs store whatever comes
-        steps = min(steps, room)
-        explores = self.step < self.config.random_steps
-        policy = None if explores else self.acting_policy()
+        room = 1 if steps == 1 else COLLECTED_AT_ONCE  # two sizes in all, so that two programs store whatever comes
+        policy = None if self.step < self.config.random_steps else self.acting_policy()
         rows = _rows(room, self.world.obs_dim, self.world.action_dim)
-        for i in range(steps):
-            self._step_world(rows, i, policy)
-        counters = self.state.counters
-        self.state = self.state._replace(
-            real=phases.store(self.state.real, rows, np.int32(steps)),
-            counters=counters._replace(steps=counters.steps + steps),
-        )
+        counters, episode, taken = self.state.counters, self.state.episode, 0
+        try:
+            for taken in range(min(steps, room)):
+                episode = self._step_world(episode, rows, taken, policy)
+            taken += 1
+        except BaseException:
+            # Where the environment is now nobody knows; what it gave before is whole and stays.
+            episode = Episode(episode.number + 1, 0, 0.0, episode.obs)
+            raise
+        finally:
+            self.state = self.state._replace(
+                real=phases.store(self.state.real, rows, np.int32(taken)),
+                counters=counters._replace(steps=counters.steps + taken),
+                episode=episode,
+            )
         self._took("collect", started)
 
-    def _step_world(self, rows: Transition, i: int, policy: ActingPolicy | None) -> None:
+    def _step_world(self, episode: Episode, rows: Transition, i: int, policy: ActingPolicy | None) -> Episode:
         """One real step, written into row i."""
-        episode = self.state.episode
         if episode.length == 0:
             episode = Episode(episode.number, 0, 0.0, self.world.reset(episode.number))
         noise = np.random.default_rng([self.config.seed, _ACT, self.step + i])
@@ -198,12 +206,12 @@ class Training:
         outcome = self.world.step(action)
         rows.obs[i], rows.action[i], rows.next_obs[i] = episode.obs, action, outcome.next_obs
         rows.reward[i], rows.terminated[i] = outcome.reward, outcome.terminated
-        episode = Episode(episode.number, episode.length + 1, episode.total + outcome.reward, outcome.next_obs)
-        if outcome.terminated or outcome.truncated:
-            self._ended = Played(self.world.seed_of(episode.number), episode.total, episode.length)
-            self._cycle["train/return"], self._cycle["train/length"] = episode.total, episode.length
-            episode = Episode(episode.number + 1, 0, 0.0, outcome.next_obs)
-        self.state = self.state._replace(episode=episode)
+        total, length = episode.total + outcome.reward, episode.length + 1
+        if not (outcome.terminated or outcome.truncated):
+            return Episode(episode.number, length, total, outcome.next_obs)
+        self._ended = Played(self.world.seed_of(episode.number), total, length)
+        self._cycle["train/return"], self._cycle["train/length"] = total, length
+        return Episode(episode.number + 1, 0, 0.0, outcome.next_obs)
 
     def _model(self) -> Iterator[Progress]:
         """Lines 5-7 of Algorithm 1, where they are due: fit the ensemble, then imagine with it."""
@@ -269,8 +277,8 @@ class Training:
         name = f"time/{phase}"
         self._cycle[name] = self._cycle.get(name, 0.0) + time.perf_counter() - started
 
-    def _cycle_metrics(self) -> Mapping[str, Any]:
-        """What happened since the last call, as plain numbers."""
+    def cycle_metrics(self) -> Mapping[str, Any]:
+        """What happened since the last call or the start of the cycle, as plain numbers."""
         metrics = {"step": self.step, "updates": self.state.counters.updates, **self._cycle}
         if self._losses:
             means = jax.tree.map(lambda *x: float(np.mean(np.concatenate(x))), *self._losses)

@@ -179,7 +179,7 @@ def start_fit(dynamics: Dynamics, real: Real, config: ModelConfig, *, key: Key) 
         stale=zero,
         done=jnp.array(False),
         best=ensemble.params.members,
-        best_loss=jnp.full(config.members, jnp.inf),
+        best_loss=jnp.full(config.members, jnp.inf, dtype=float),
         loss=jnp.float32(0),
         last_loss=jnp.float32(jnp.nan),
     )
@@ -272,10 +272,3 @@ def finish_fit(fit: Fit, real: Real, config: ModelConfig) -> tuple[Dynamics, Fit
     ensemble = ensemble._replace(elites=ranking[: config.elites].astype(jnp.int32))
     report = FitReport(fit.epoch, fit.epoch * batches_per_epoch(fit, config), fit.last_loss, nll, mse)
     return Dynamics(ensemble, fit.optimiser), report
-
-
-def fit_ensemble(dynamics: Dynamics, real: Real, config: ModelConfig, *, key: Key) -> tuple[Dynamics, FitReport]:
-    """Line 5 of Algorithm 1 in one call."""
-    fit = start_fit(dynamics, real, config, key=key)
-    fit = fit_slice(fit, real, MAX_INT32, config)
-    return finish_fit(fit, real, config)

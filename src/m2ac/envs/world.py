@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from m2ac.envs.actions import ActionScale
 from m2ac.envs.make import check_spaces
 from m2ac.envs.seeds import Stream, episode_seed
+from m2ac.settings import UserError
 
 LONGEST_EVALUATION = 10_000
 """Steps after which an evaluation episode of an environment without a time limit is cut."""
@@ -19,7 +20,7 @@ LARGEST = float(np.finfo(np.float32).max)
 """Observations and rewards are stored as float32."""
 
 
-class EnvError(RuntimeError):
+class EnvError(UserError):
     """The environment did something no learner can use; the message says what, where and what to do."""
 
 
@@ -63,7 +64,7 @@ class World:
         """Start the given episode."""
         seed = self.seed_of(episode)
         self._where = f"{self.stream} episode {episode} (seed {seed}), reset"
-        answer = self.env.reset(seed=seed)
+        answer = self._asked(self.env.reset, seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise EnvError(f"reset returned {_brief(answer)} in {self._where}; it must return (observation, info)")
         self._steps = 0
@@ -73,7 +74,7 @@ class World:
         """Take an action given in [-1, 1]."""
         self._steps += 1
         self._where = f"{self._where.rsplit(',', 1)[0]}, step {self._steps}"
-        answer = self.env.step(self.scale.to_env(action))
+        answer = self._asked(self.env.step, self.scale.to_env(action))
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise EnvError(
                 f"step returned {_brief(answer)} in {self._where}; "
@@ -94,6 +95,15 @@ class World:
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
+
+    def _asked(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The environment's answer; what it raises is told with the place where it happened."""
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            raise EnvError(
+                f"the environment raised {type(error).__name__} ({_brief(str(error))}) in {self._where}; mend it there"
+            ) from error
 
     def _checked_reward(self, reward: Any) -> float:
         remedy = "the environment must return finite numbers as rewards"

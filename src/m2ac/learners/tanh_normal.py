@@ -26,17 +26,19 @@ def from_output(output: Float[Array, "*B A2"]) -> TanhNormal:
 
 def log_prob_of_pre_tanh(p: TanhNormal, x: Float[Array, "*B A"]) -> Float[Array, "*B"]:
     """Log density of tanh(x), from x itself: the action alone has lost it where tanh rounds to ±1."""
-    z = (x - p.mean) * jnp.exp(-p.log_std)
-    normal = -0.5 * jnp.square(z) - p.log_std - HALF_LOG_TWO_PI
-    # log(1 − tanh²x) = 2 (log 2 − x − softplus(−2x)), finite for every x.
-    log_slope = 2.0 * (LOG_TWO - x - jax.nn.softplus(-2.0 * x))
-    return jnp.sum(normal - log_slope, axis=-1)
+    return _log_prob(p, x, (x - p.mean) * jnp.exp(-p.log_std))
 
 
 def sample(p: TanhNormal, noise: Float[Array, "*B A"]) -> tuple[Float[Array, "*B A"], Float[Array, "*B"]]:
     """A reparametrised action from standard normal noise, and its log-probability."""
     x = p.mean + jnp.exp(p.log_std) * noise
-    # z is the noise itself; going back through x would lose digits where log_std is small.
-    normal = -0.5 * jnp.square(noise) - p.log_std - HALF_LOG_TWO_PI
+    # The noise itself: going back to it through x would lose digits where log_std is small.
+    return jnp.tanh(x), _log_prob(p, x, noise)
+
+
+def _log_prob(p: TanhNormal, x: Float[Array, "*B A"], z: Float[Array, "*B A"]) -> Float[Array, "*B"]:
+    """Log density of tanh(x), where x = mean + std · z."""
+    normal = -0.5 * jnp.square(z) - p.log_std - HALF_LOG_TWO_PI
+    # log(1 − tanh²x) = 2 (log 2 − x − softplus(−2x)), finite for every x.
     log_slope = 2.0 * (LOG_TWO - x - jax.nn.softplus(-2.0 * x))
-    return jnp.tanh(x), jnp.sum(normal - log_slope, axis=-1)
+    return jnp.sum(normal - log_slope, axis=-1)

@@ -22,13 +22,15 @@ from m2ac.algorithms.state import State, init_state
 from m2ac.config import AgentConfig, RunConfig
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs.directory import dump_json
-from m2ac.settings import ConfigError, from_dict, to_dict
+from m2ac.settings import ConfigError, UserError, from_dict, to_dict
 
 FORMAT, SCHEMA = "m2ac checkpoint", 1
 STATE, MANIFEST = "state.safetensors", "manifest.json"
+_ANOTHER = "load another one, or train again"
+_WHERE = "give a directory written by save, or a run directory"
 
 
-class CheckpointError(Exception):
+class CheckpointError(UserError):
     """A checkpoint that cannot be used; the message names the file and what is wrong with it."""
 
 
@@ -110,11 +112,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}") from None
+        raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}; {_WHERE}") from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from error
+        raise CheckpointError(f"{file} cannot be read: {error}; {_ANOTHER}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise CheckpointError(f"{file} is not the manifest of an m2ac checkpoint")
+        raise CheckpointError(f"{file} is not the manifest of an m2ac checkpoint; {_WHERE}")
     if manifest.get("schema") != SCHEMA:
         raise CheckpointError(
             f"{file} has schema {manifest.get('schema')!r}; this version of m2ac reads {SCHEMA}; "
@@ -137,14 +139,14 @@ def load(path: Path) -> Checkpoint:
         )
         expected = manifest["sha256"][STATE]
     except (AssertionError, KeyError, TypeError, ValueError, ConfigError) as error:
-        raise CheckpointError(f"{path / MANIFEST} is damaged: {error!r}") from error
+        raise CheckpointError(f"{path / MANIFEST} is damaged ({error!r}); {_ANOTHER}") from error
     file = path / STATE
     try:
         if _sha256(file) != expected:
-            raise CheckpointError(f"{file} is damaged: its SHA-256 is not the one in {MANIFEST}")
+            raise CheckpointError(f"{file} is damaged: its SHA-256 is not the one in {MANIFEST}; {_ANOTHER}")
         arrays = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from error
+        raise CheckpointError(f"{file} cannot be read: {error}; {_ANOTHER}") from error
     return Checkpoint(path, _filled(template, arrays, file), config, manifest)
 
 
@@ -197,9 +199,9 @@ def load_policy(path: Path) -> ActingPolicy:
         arrays = load_file(path)
         layers = [(arrays[f"{i}.weight"], arrays[f"{i}.bias"]) for i in range(len(arrays) // 2)]
     except (OSError, SafetensorError, KeyError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
+        raise CheckpointError(f"{path} cannot be read: {error}; continue the training, which writes it") from error
     if not layers:
-        raise CheckpointError(f"{path} holds no policy")
+        raise CheckpointError(f"{path} holds no policy; continue the training, which writes it")
     return ActingPolicy(layers)
 
 
@@ -209,12 +211,14 @@ def _filled(template: State, arrays: dict[str, np.ndarray], file: Path) -> State
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
     if set(names) != set(arrays):
         odd = sorted(set(names) ^ set(arrays))[0]
-        raise CheckpointError(f"{file} does not fit its manifest: {odd} is in only one of them")
+        raise CheckpointError(f"{file} does not fit its manifest: {odd} is in only one of them; {_ANOTHER}")
 
     def fill(name: str, leaf: Any) -> Any:
         array, expected = arrays[name], np.asarray(leaf)
         if array.shape != expected.shape or array.dtype != expected.dtype:
-            raise CheckpointError(f"{file}: {name} is {array.dtype}{array.shape}, not {expected.dtype}{expected.shape}")
+            raise CheckpointError(
+                f"{file}: {name} is {array.dtype}{array.shape}, not {expected.dtype}{expected.shape}; {_ANOTHER}"
+            )
         if isinstance(leaf, jax.Array):
             return jax.numpy.asarray(array)
         return array if isinstance(leaf, np.ndarray) else type(leaf)(array)

@@ -1,27 +1,23 @@
 """One run from its configuration to its picture, continued where it was left."""
 
 import dataclasses
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 from m2ac.algorithms.training import Progress, Training
-from m2ac.config import RunConfig, resolve
+from m2ac.config import DEFAULT_STEPS, RunConfig, resolve
 from m2ac.envs import find_task, make_env
 from m2ac.envs.world import World
 from m2ac.report.curve import draw_learning_curve
 from m2ac.runs import checkpoint
 from m2ac.runs.directory import EvalRow, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
+from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
-
-DEFAULT_STEPS = 25_000
 
 
 class Result(NamedTuple):
@@ -32,32 +28,6 @@ class Result(NamedTuple):
     finished: bool  # False: stopped by a signal, saved, to be continued by the same command
     signal: int | None
     returns: list[float]  # of the last evaluation's episodes
-
-
-class _Stop:
-    """Set by the first SIGINT or SIGTERM; a second one ends the process at once."""
-
-    signal: int | None = None
-
-
-@contextmanager
-def _stopping() -> Iterator[_Stop]:
-    stop = _Stop()
-    watched = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in watched}
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.signal = number
-        for each in watched:
-            signal.signal(each, signal.SIG_DFL)
-
-    for number in watched:
-        signal.signal(number, ask)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Run:
@@ -78,14 +48,16 @@ class _Run:
         self.steps: int = steps
         self.directory = RunDirectory.open(out, self.config)
         self.display: Display = make_display(stream)
+        self.evals = self.directory.read_evals()
+        self.tensorboard: TensorBoard | None = None
+        if self.directory.done:
+            return
         self.elapsed_before = 0.0
         self.training = self._training(task.terminated)
         self.evals = self.directory.read_evals()
-        self.tensorboard = (
-            TensorBoard(self.directory.path / "tensorboard", from_step=self.training.step + 1)
-            if self.config.tensorboard
-            else None
-        )
+        self.returns = _mean_returns(self.evals)
+        if self.config.tensorboard:
+            self.tensorboard = TensorBoard(self.directory.path / "tensorboard", from_step=self.training.step + 1)
         self.started = self.saved = time.monotonic()
         self.pace = Pace(self.steps)
         self.seen: dict[str, Any] = {}
@@ -99,8 +71,10 @@ class _Run:
         training = Training(
             self.config, self.training_world, termination_fn=termination_fn, state=found.state if found else None
         )
+        if found is None and self.evals:
+            self.display.message("no checkpoint is left of this run, so it starts again from its first step")
         self.directory.cut_back(training.step)
-        if found is not None and not self.directory.done:
+        if found is not None:
             self.display.message(f"continuing at step {training.step} from {found.path}")
             if not training.rejoin():
                 self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
@@ -118,7 +92,9 @@ class _Run:
             self.log(progress.metrics)
         if self._evaluation_due(progress):
             self.evaluate(self.config.eval_episodes)
-        if time.monotonic() - self.saved > 60 * self.config.checkpoint_minutes and progress.settled:
+        # At the end of a cycle, whose metrics are written: what a later kill loses is then whole cycles.
+        overdue = time.monotonic() - self.saved > 60 * self.config.checkpoint_minutes
+        if overdue and (progress.metrics is not None or progress.phase == "exploring"):
             self.save()
         self.show(progress.phase)
 
@@ -159,7 +135,8 @@ class _Run:
             )
         self.evals += rows
         self.directory.append_evals(rows)
-        self.curve(step, {"eval/return": float(np.mean([row["return"] for row in rows]))})
+        self.returns.append(float(np.mean([row["return"] for row in rows])))
+        self.curve(step, {"eval/return": self.returns[-1]})
 
     def show(self, phase: str) -> None:
         self.pace.update(self.training.step)
@@ -168,7 +145,7 @@ class _Run:
                 step=self.training.step,
                 steps=self.steps,
                 phase=phase,
-                returns=self.mean_returns(),
+                returns=self.returns,
                 train_return=self.train_return,
                 steps_per_second=self.pace.steps_per_second,
                 seconds_left=self.pace.seconds_left,
@@ -177,13 +154,6 @@ class _Run:
                 elapsed=self.elapsed,
             )
         )
-
-    def mean_returns(self) -> list[float]:
-        """The mean of every evaluation, in order."""
-        by_step: dict[int, list[float]] = {}
-        for row in self.evals:
-            by_step.setdefault(row["step"], []).append(row["return"])
-        return [float(np.mean(returns)) for returns in by_step.values()]
 
     def save(self) -> None:
         path = self.directory.checkpoints / checkpoint.checkpoint_name(self.training.step)
@@ -203,7 +173,23 @@ class _Run:
         )
 
     def last_returns(self) -> list[float]:
+        """Returns of the last evaluation's episodes, none before the first."""
         return [row["return"] for row in self.evals if row["step"] == self.evals[-1]["step"]]
+
+    def finish(self) -> None:
+        """Score the trained policy and say that the run is over."""
+        if not self.evals or self.evals[-1]["step"] < self.training.step:  # else it was killed right after this
+            self.evaluate(self.config.final_episodes)
+        returns = self.last_returns()
+        self.directory.mark_done(
+            {
+                "step": self.training.step,
+                "seconds": self.elapsed,
+                "episodes": len(returns),
+                "mean_return": float(np.mean(returns)),
+                "std_return": float(np.std(returns)),
+            }
+        )
 
     def close(self) -> None:
         self.display.close()
@@ -211,6 +197,14 @@ class _Run:
             self.tensorboard.close()
         self.training_world.close()
         self.evaluation_world.close()
+
+
+def _mean_returns(evals: list[EvalRow]) -> list[float]:
+    """The mean of every evaluation, in order."""
+    by_step: dict[int, list[float]] = {}
+    for row in evals:
+        by_step.setdefault(row["step"], []).append(row["return"])
+    return [float(np.mean(returns)) for returns in by_step.values()]
 
 
 def execute(config: RunConfig, *, stream: TextIO) -> Result:
@@ -221,35 +215,22 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
             run.display.message(
                 "this run is finished already; choose another --out or delete the directory for a new one"
             )
-            return Result(run.directory.path, run.training.step, True, None, run.last_returns())
-        with _stopping() as stop:
-            for progress in run.training.run(run.steps):
-                run.note(progress)
-                if stop.signal is not None:
-                    break
-        run.save()
-        if stop.signal is None:
-            if not run.evals or run.evals[-1]["step"] < run.training.step:  # else a run that was killed right after it
-                run.evaluate(run.config.final_episodes)
-            returns = run.last_returns()
-            run.directory.mark_done(
-                {
-                    "step": run.training.step,
-                    "seconds": run.elapsed,
-                    "episodes": len(returns),
-                    "mean_return": float(np.mean(returns)),
-                    "std_return": float(np.std(returns)),
-                }
-            )
+            return Result(run.directory.path, run.steps, True, None, run.last_returns())
+        try:
+            with stopping() as stop:
+                for progress in run.training.run(run.steps):
+                    run.note(progress)
+                    if stop.signal is not None:
+                        run.log(run.training.cycle_metrics())
+                        break
+        finally:
+            run.save()  # also what was learned before an environment failed
+        finished = stop.signal is None
+        if finished:
+            run.finish()
         if run.evals:
             run.draw()
-        run.show("finished" if stop.signal is None else "stopped")
-        return Result(
-            run.directory.path,
-            run.training.step,
-            stop.signal is None,
-            stop.signal,
-            run.last_returns() if run.evals else [],
-        )
+        run.show("finished" if finished else "stopped")
+        return Result(run.directory.path, run.training.step, finished, stop.signal, run.last_returns())
     finally:
         run.close()
