@@ -2,7 +2,7 @@
 
 >>> from m2ac import M2AC
 >>> agent = M2AC("Pendulum-v1", seed=0)          # or a Gymnasium environment
->>> agent.learn(2_000)
+>>> agent.learn(2_500)
 >>> action, _ = agent.predict(obs, deterministic=True)
 """
 

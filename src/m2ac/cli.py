@@ -16,7 +16,7 @@ USAGE = """\
 m2ac: reinforcement learning that knows when to trust its model
 
   m2ac train [--env ID] [--algo m2ac|mbpo|sac] [--horizon H] [--steps N] [--seed S] [--out DIR] …
-                     one run; with no argument a task that a laptop learns in about two minutes
+                     one run; with no argument a task that a laptop learns in under three minutes
   m2ac eval RUN      score a trained run
   m2ac envs          the tasks that are known by name
 

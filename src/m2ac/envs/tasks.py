@@ -168,7 +168,7 @@ _ALL = (
         terminated=terminations.never,
         # Three observations and one action need no wide model, and a first run should not take long.
         defaults={
-            "steps": 2_000,
+            "steps": 2_500,
             "random_steps": 500,
             "sac.target_entropy": -1.0,
             "eval_every": 250,

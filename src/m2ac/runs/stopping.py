@@ -23,16 +23,18 @@ def stopping() -> Iterator[Stop]:
         yield stop
         return
     before = {number: signal.getsignal(number) for number in WATCHED}
+    # What is ignored stays ignored: nohup and a shell's background jobs count on it.
+    heeded = [number for number, handler in before.items() if handler != signal.SIG_IGN]
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.signal = number
-        for each in WATCHED:
+        for each in heeded:
             signal.signal(each, signal.SIG_DFL)
 
-    for number in WATCHED:
+    for number in heeded:
         signal.signal(number, ask)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in heeded:
+            signal.signal(number, before[number])
