@@ -1,5 +1,6 @@
 """The command line: parse, call, print. JAX and Gymnasium are imported only by the commands that need them."""
 
+import functools
 import io
 import json
 import os
@@ -19,6 +20,7 @@ m2ac: reinforcement learning that knows when to trust its model
                      one run; with no argument a task that a laptop learns in under three minutes
   m2ac eval RUN      score a trained run
   m2ac envs          the tasks that are known by name
+  m2ac bench         how fast training is on this machine
 
 m2ac COMMAND --help says more; rerunning a train command continues it."""
 
@@ -42,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _dispatch(args: list[str]) -> int:
-    commands = {"train": _train, "eval": _eval, "envs": _envs}
+    commands = {"train": _train, "eval": _eval, "envs": _envs, "bench": _bench}
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0
@@ -137,6 +139,30 @@ def _envs(args: list[str]) -> int:
         ends = "known" if task.terminated is not None else "learned"
         print(f"{task.name:{width}}  {task.env_id:32}  {steps:>7} steps  termination {ends:7}  {task.summary}")
     print('\nAny other Gymnasium id works as well, also "package.module:Id-v0"; termination is then learned.')
+    return 0
+
+
+def _bench(args: list[str]) -> int:
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Bench:
+        """Time every phase of training on this machine, beside the fastest matrix product it can do."""
+
+        quick: bool = False
+        """The phases alone, in under a minute; without it also how their cost grows with sizes."""
+        json: str | None = None
+        """Write the numbers, with the machine and the versions, to this file."""
+
+    wanted = _parse(Bench, args, "m2ac bench")
+    from m2ac.bench import bench
+    from m2ac.runs.directory import dump_json, write_atomically
+    from m2ac.runs.environment import describe_environment
+
+    result = bench(quick=wanted.quick, tell=functools.partial(print, flush=True))
+    if wanted.json is not None:
+        write_atomically(Path(wanted.json), dump_json({**result, "environment": describe_environment()}, indent=2))
+        print(f"written to {wanted.json}")
     return 0
 
 
