@@ -242,3 +242,13 @@ def test_importing_the_run_files_costs_no_jax():
     modules = "m2ac.runs.directory, m2ac.runs.tensorboard, m2ac.runs.display"
     code = f"import sys, {modules}; print([m for m in ('jax', 'rich', 'tensorboardX', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_two_processes_cannot_train_in_one_directory(run, tmp_path):
+    run.hold()
+    other = RunDirectory.open(run.path, run.config)
+    with pytest.raises(ConfigError, match=r"another process is training in .* choose another --out"):
+        other.hold()
+    run.close()
+    other.hold()
+    other.close()

@@ -4,6 +4,7 @@ A line of a log counts once its newline is written: what an interruption left ha
 """
 
 import csv
+import fcntl
 import io
 import json
 import math
@@ -11,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import IO, Any, TypedDict, TypeVar
 
 from m2ac.config import RunConfig
 from m2ac.runs.environment import describe_environment
@@ -48,6 +49,7 @@ class RunDirectory:
         self.evals = path / "evals.csv"
         self.checkpoints = path / "checkpoints"
         self.learning_curve = path / "learning_curve.png"
+        self._lock: IO[bytes] | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], config: RunConfig) -> "RunDirectory":
@@ -73,6 +75,15 @@ class RunDirectory:
     def read(cls, path: str | os.PathLike[str]) -> "RunDirectory":
         """A run that exists already."""
         return cls(Path(path), _read_config(Path(path)))
+
+    def hold(self) -> None:
+        """Keep other processes from training here; the system lets go when this process ends, however it ends."""
+        self._lock = _locked(self.path / "lock")
+
+    def close(self) -> None:
+        """Let another process continue the run."""
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def done(self) -> bool:
@@ -173,6 +184,19 @@ def write_atomically(path: Path, text: str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """The open file that keeps other processes out."""
+    file = open(path, "ab")  # noqa: SIM115  (it stays open for as long as the run)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ConfigError(
+            f"another process is training in {str(path.parent)!r}; wait for it, stop it, or choose another --out"
+        ) from None
+    return file
 
 
 def _append(path: Path, text: str, *, header: str = "") -> None:

@@ -47,6 +47,7 @@ class _Run:
         )
         self.steps: int = steps
         self.directory = RunDirectory.open(out, self.config)
+        self.directory.hold()
         self.display: Display = make_display(stream)
         self.evals = self.directory.read_evals()
         self.tensorboard: TensorBoard | None = None
@@ -192,6 +193,7 @@ class _Run:
         )
 
     def close(self) -> None:
+        self.directory.close()
         self.display.close()
         if self.tensorboard is not None:
             self.tensorboard.close()
