@@ -272,7 +272,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_leaves_everything_behind(run: Path) -> None:
     names = {p.name for p in run.iterdir()}
     files = "config.json environment.json metrics.jsonl evals.csv learning_curve.png policy.safetensors DONE"
-    assert names == {*files.split(), "tensorboard", "checkpoints"}
+    assert names == {*files.split(), "tensorboard", "checkpoints", "lock"}
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
     assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-0000000100"]
