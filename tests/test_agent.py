@@ -403,3 +403,37 @@ def test_an_environment_that_cannot_be_replayed_goes_on_with_a_new_episode_and_s
     assert loaded._training is not None
     assert loaded._training.state.episode.number == before.number + 1
     loaded.learn(5)
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "words"),
+    [
+        ("termination_fn", lambda o, a, n: np.abs(n[0]) > 5, "write it with jax.numpy"),
+        ("termination_fn", lambda o, a, n: bool(n[0] > 1), "without if or bool"),
+        ("termination_fn", lambda o, n: n[0] > 1, "must take (obs, action, next_obs)"),
+        ("termination_fn", lambda o, a, n: n[0], "return one bool, got float32 of shape ()"),
+        ("termination_fn", lambda o, a, n: n > 1, "got bool of shape (3,)"),
+        ("termination_fn", True, "pass a function"),
+        ("reward_fn", lambda o, a, n: n[:1], "return one float, got float32 of shape (1,)"),
+        ("reward_fn", lambda o, a, n: None, "return one float"),
+    ],
+)
+def test_a_function_that_cannot_work_is_refused_before_anything_is_collected(
+    name: str, function: Any, words: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        M2AC("Pendulum-v1", **{name: function})
+    assert words in str(refused.value)
+    assert str(refused.value).startswith(name)
+
+
+@pytest.mark.parametrize("env", [None, gym.Env, gym.make_vec("Pendulum-v1", 2)])
+def test_what_is_not_one_environment_is_refused(env: Any) -> None:
+    with pytest.raises(ConfigError, match=r"env must be .*; pass "):
+        M2AC(env)
+
+
+@pytest.mark.parametrize("steps", ["300", 2.5, 0, -1])
+def test_steps_that_are_no_number_of_steps_are_refused(steps: Any) -> None:
+    with pytest.raises(ConfigError, match="total_timesteps must be a positive whole number"):
+        make("sac").learn(steps)

@@ -15,7 +15,7 @@ import pytest
 from test_config import leaves, value_of
 from tiny import TINY, TINY_SAC, arguments
 
-from m2ac.cli import _parse, main
+from m2ac.cli import _parse, _with_config_file, main
 from m2ac.config import RunConfig
 from m2ac.envs import TASKS
 from m2ac.settings import override, to_dict
@@ -325,7 +325,17 @@ def test_a_configuration_file_gives_the_defaults_and_an_option_overrides_it(run:
     config = ["--config", str(run / "config.json")]
     assert main(["train", "--seed", "9", *config, "--final-episodes", "1", "--out", str(out)]) == 0
     first, second = (json.loads((p / "config.json").read_text()) for p in (run, out))
-    assert {k for k in first if first[k] != second[k]} == {"seed", "final_episodes", "out"}
+    assert {k for k in first if first[k] != second[k]} == {"seed", "final_episodes", "out", "asked"}
+
+
+def test_a_configuration_file_gives_what_was_asked_for_and_not_what_it_came_to(run: Path, tmp_path: Path) -> None:
+    """The capacity of a longer run, the horizon of SAC and the penalty of MBPO follow from the new settings."""
+    config = ["--config", str(run / "config.json")]
+    args, default = _with_config_file(["--steps", "200", *config])
+    assert default is not None
+    assert default.replay.capacity is None
+    assert default.mask.penalty is None
+    assert args == ["--steps", "200"]
 
 
 def test_settings_of_another_run_are_refused_in_its_directory(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from m2ac.algorithms.training import Progress, Training
 from m2ac.config import DEFAULT_STEPS, AgentConfig, RunConfig, resolve
-from m2ac.envs import ActionScale, Env, Task, copy_env, find_task, make_env, task_of
+from m2ac.envs import ActionScale, Env, Task, check_env, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
@@ -55,10 +57,12 @@ class Agent:
                 f"algo must be {self.algo} for {type(self).__name__}, got {self.config.algo}; "
                 f"use {AGENTS[self.config.algo].__name__}"
             )
-        self.task: Task = find_task(env) if isinstance(env, str) else task_of(env)
+        self.task: Task = find_task(env) if isinstance(env, str) else task_of(check_env(env))
         self.env: Env = make_env(self.task) if isinstance(env, str) else env
         self._world = World(self.env, seed=self.config.seed, stream="train")
         scale = self._world.scale
+        _check_function("termination_fn", termination_fn, self._world, kind="bool")
+        _check_function("reward_fn", reward_fn, self._world, kind="float")
         self._own = [n for n, f in (("termination_fn", termination_fn), ("reward_fn", reward_fn)) if f is not None]
         self._termination_fn = _in_env_units(termination_fn, scale) or self.task.terminated
         self._reward_fn = _in_env_units(reward_fn, scale)
@@ -73,8 +77,10 @@ class Agent:
 
     def learn(self, total_timesteps: int, callback: Callback | None = None, *, progress_bar: bool = False) -> Self:
         """Take that many environment steps more and learn from them."""
-        if total_timesteps <= 0:
-            raise ConfigError(f"total_timesteps must be positive, got {total_timesteps}; they are taken in addition")
+        if not isinstance(total_timesteps, int | np.integer) or total_timesteps <= 0:
+            raise ConfigError(
+                f"total_timesteps must be a positive whole number, got {total_timesteps!r}; they are taken in addition"
+            )
         training = self._prepared(self.num_timesteps + total_timesteps)
         until = training.step + total_timesteps
         watch = _Watch(until) if progress_bar else None
@@ -161,8 +167,8 @@ class Agent:
             )
         for name in ("termination_fn", "reward_fn"):
             if "own" in manifest and (name in manifest["own"]) != (name in self._own):
-                had = "with" if name in manifest["own"] else "without"
-                raise ConfigError(f"{found.path} was trained {had} a {name} of its own; load it the same way")
+                had, remedy = ("with", "give it to") if name in manifest["own"] else ("without", "leave it out of")
+                raise ConfigError(f"{found.path} was trained {had} a {name} of its own; {remedy} load as well")
         if found.state.dynamics is not None and manifest["learns_termination"] != (self._termination_fn is None):
             had = "without" if manifest["learns_termination"] else "with"
             raise ConfigError(f"{found.path} was trained {had} a termination_fn; load it the same way")
@@ -267,6 +273,25 @@ def _asked(found: checkpoint.Checkpoint) -> AgentConfig:
     if isinstance(found.config, RunConfig) and found.config.steps == config.replay.capacity:
         return override(config, {"replay.capacity": None})
     return config
+
+
+def _check_function(name: str, function: Any, world: World, *, kind: Literal["bool", "float"]) -> None:
+    """Refuse a user's function that cannot be compiled or does not return one number, before anything is collected."""
+    if function is None:
+        return
+    needed = f"{name} must take (obs, action, next_obs) of one transition and return one {kind}"
+    remedy = "write it with jax.numpy, without if or bool() on its arguments"
+    if not callable(function):
+        raise ConfigError(f"{needed}, got {function!r}; pass a function")
+    obs, action = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in (world.obs_dim, world.action_dim))
+    try:
+        result = jax.eval_shape(lambda o, a, n: jnp.asarray(function(o, a, n)), obs, action, obs)
+    except Exception as error:
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise ConfigError(f"{needed}; calling it raised {type(error).__name__}: {cause} {remedy}") from error
+    right = jnp.bool_ if kind == "bool" else jnp.number
+    if result.shape != () or not jnp.issubdtype(result.dtype, right):
+        raise ConfigError(f"{needed}, got {result.dtype} of shape {result.shape}; {remedy}")
 
 
 def _in_env_units(function: Callable[..., Any] | None, scale: ActionScale) -> Callable[..., Any] | None:

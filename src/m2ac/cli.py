@@ -10,7 +10,7 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Annotated, Any
 
-from m2ac.config import RunConfig
+from m2ac.config import ASKED, RunConfig
 from m2ac.settings import ConfigError, UserError, from_dict, perhaps
 
 USAGE = """\
@@ -220,6 +220,9 @@ def _with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:
             ) from None
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"--config {value} is not JSON: {error}; give the config.json of a run") from None
+        if isinstance(values, dict):
+            # What was asked for, not what it came to: with another task or algorithm that would come to something else.
+            values = values.get(ASKED, values)
         if isinstance(values, dict):
             values.pop("out", None)  # the file's run has that directory
         try:

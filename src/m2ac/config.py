@@ -297,6 +297,9 @@ class RunConfig(AgentConfig):
 
 C = TypeVar("C", bound=AgentConfig)
 
+ASKED = "asked"
+"""Key of a run's `config.json` under which its settings stand as they were asked for, before `resolve`."""
+
 DEFAULT_STEPS = 25_000
 """Steps of a run where neither the user nor the task says how many."""
 

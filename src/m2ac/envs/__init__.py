@@ -4,7 +4,7 @@ Importing this package registers its ids with Gymnasium, so `gym.make("m2ac.envs
 """
 
 from m2ac.envs.actions import ActionScale
-from m2ac.envs.make import Env, check_spaces, copy_env, make_env
+from m2ac.envs.make import Env, check_env, check_spaces, copy_env, make_env
 from m2ac.envs.noise import NoisyAction
 from m2ac.envs.registration import register
 from m2ac.envs.seeds import episode_seed
@@ -16,6 +16,7 @@ __all__ = [
     "Env",
     "NoisyAction",
     "Task",
+    "check_env",
     "check_spaces",
     "copy_env",
     "episode_seed",

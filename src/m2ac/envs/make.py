@@ -30,6 +30,15 @@ def make_env(env: str | Task, **kwargs: Any) -> Env:
     return made
 
 
+def check_env(env: object) -> Env:
+    """The environment itself, where it is one."""
+    if isinstance(env, gym.vector.VectorEnv):
+        raise ConfigError(f"env must be a single environment, got the vector environment {env}; pass one made by make")
+    if not isinstance(env, gym.Env):
+        raise ConfigError(f"env must be a Gymnasium environment or its id, got {env!r}; pass an instance")
+    return env
+
+
 def copy_env(env: Env) -> Env:
     """A second, independent environment like `env`, made from its spec."""
     remedy = "pass eval_env="

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypedDict, TypeVar
 
-from m2ac.config import RunConfig
+from m2ac.config import ASKED, RunConfig
 from m2ac.runs.environment import describe_environment
 from m2ac.settings import ConfigError, from_dict, to_dict
 
@@ -52,8 +52,11 @@ class RunDirectory:
         self._lock: IO[bytes] | None = None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], config: RunConfig) -> "RunDirectory":
-        """Start a run in `path`, or continue the one that is there, which must have the same configuration."""
+    def open(cls, path: str | os.PathLike[str], config: RunConfig, *, asked: RunConfig | None = None) -> "RunDirectory":
+        """Start a run in `path`, or continue the one that is there, which must have the same configuration.
+
+        `asked` is the configuration before the task's values were filled in; it is kept for `--config`.
+        """
         run = cls(Path(path), config)
         stored = run.path / "config.json"
         try:
@@ -62,7 +65,8 @@ class RunDirectory:
                 _must_equal(run.path, _read_config(run.path), config)
             else:
                 run._must_be_empty()
-                write_atomically(stored, dump_json(to_dict(config), indent=2))
+                values = to_dict(config) | ({ASKED: to_dict(asked)} if asked is not None else {})
+                write_atomically(stored, dump_json(values, indent=2))
             run.checkpoints.mkdir(exist_ok=True)
             run._record_environment()
         except OSError as error:
@@ -260,6 +264,8 @@ def _read_config(path: Path) -> RunConfig:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{str(file)!r} is not valid JSON: {error}; restore the file or {_ANOTHER}") from error
     try:
+        if isinstance(values, dict):
+            values.pop(ASKED, None)
         return from_dict(RunConfig, values)
     except ConfigError as error:
         raise ConfigError(f"{str(file)!r} does not fit this version of m2ac: {error}; {_ANOTHER}") from error

@@ -46,7 +46,7 @@ class _Run:
             steps=steps,
         )
         self.steps: int = steps
-        self.directory = RunDirectory.open(out, self.config)
+        self.directory = RunDirectory.open(out, self.config, asked=config)
         self.directory.hold()
         self.display: Display = make_display(stream)
         self.evals = self.directory.read_evals()
