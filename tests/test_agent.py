@@ -205,7 +205,7 @@ def test_a_buffer_of_a_given_size_stays_that_size() -> None:
 
 
 def test_learning_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="total_timesteps must be positive, got 0"):
+    with pytest.raises(ConfigError, match="total_timesteps must be a positive whole number, got 0"):
         make("sac").learn(0)
 
 
@@ -243,7 +243,7 @@ def test_an_environment_object_without_a_spec_is_learned_with_its_termination(tm
     assert len(agent.evaluate(1, eval_env=Plain())) == 1
     agent.save(tmp_path / "a")
     assert json.loads((tmp_path / "a" / MANIFEST).read_text())["learns_termination"] is True
-    with pytest.raises(ConfigError, match="trained without a termination_fn of its own; load it the same way"):
+    with pytest.raises(ConfigError, match="trained without a termination_fn of its own; leave it out of load"):
         M2AC.load(tmp_path / "a", Plain(), termination_fn=lambda obs, action, next_obs: obs[0] > 1)
 
 
@@ -267,7 +267,7 @@ def test_functions_of_the_user_win_and_get_actions_in_the_environments_units(tmp
     assert 0 < terminated.mean() < 1
 
     agent.save(tmp_path / "a")
-    with pytest.raises(ConfigError, match="trained with a reward_fn of its own; load it the same way"):
+    with pytest.raises(ConfigError, match="trained with a reward_fn of its own; give it to load"):
         MBPO.load(tmp_path / "a", Plain(), termination_fn=ends)
     with pytest.raises(ConfigError, match="trained with a termination_fn of its own; load it the same way"):
         MBPO.load(tmp_path / "a", Plain(), reward_fn=reward)
