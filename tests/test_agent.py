@@ -269,7 +269,7 @@ def test_functions_of_the_user_win_and_get_actions_in_the_environments_units(tmp
     agent.save(tmp_path / "a")
     with pytest.raises(ConfigError, match="trained with a reward_fn of its own; give it to load"):
         MBPO.load(tmp_path / "a", Plain(), termination_fn=ends)
-    with pytest.raises(ConfigError, match="trained with a termination_fn of its own; load it the same way"):
+    with pytest.raises(ConfigError, match="trained with a termination_fn of its own; give it to load"):
         MBPO.load(tmp_path / "a", Plain(), reward_fn=reward)
     loaded = MBPO.load(tmp_path / "a", Plain(), termination_fn=ends, reward_fn=reward)
     assert state_of(loaded) == state_of(agent)
