@@ -333,3 +333,13 @@ def test_an_environment_that_fails_leaves_everything_before_it_whole(rhythm):
     ran(under_test, 100)
     assert under_test.state.counters.steps == 100
     assert under_test.state.episode.length == 38
+
+
+def test_a_ring_smaller_than_a_block_of_collection_holds_the_newest_steps():
+    under_test = training("sac", env=gym.wrappers.TimeLimit(Endless(), 7), termination_fn=None, replay={"capacity": 30})
+    ran(under_test, 50)
+    whole = training("sac", env=gym.wrappers.TimeLimit(Endless(), 7), termination_fn=None)
+    ran(whole, 50)
+    newest = np.asarray(whole.state.real.rows.obs[20:50])
+    assert int(under_test.state.real.size) == 30
+    np.testing.assert_array_equal(np.sort(under_test.state.real.rows.obs, axis=0), np.sort(newest, axis=0))

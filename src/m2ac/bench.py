@@ -19,7 +19,7 @@ import numpy as np
 
 from m2ac.algorithms import phases
 from m2ac.algorithms.state import State, init_state, rollouts_per_phase
-from m2ac.algorithms.training import FIT_SLICE, imagination
+from m2ac.algorithms.training import imagination
 from m2ac.config import AgentConfig, ModelConfig, resolve
 from m2ac.dynamics.fit import Dynamics, fit_slice, start_fit
 from m2ac.learners.acting import ActingPolicy
@@ -257,7 +257,6 @@ def bench(*, quick: bool, tell: Callable[[str], None]) -> dict[str, Any]:
         "peak_gflops": results[0].gflops(),
         "peak_memory_mib": peak_memory,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "fit_slice": FIT_SLICE,
     }
 
 

@@ -118,13 +118,13 @@ class Training:
         if self.step < self.config.random_steps:
             return
         cycle = {"epoch": self._epoch, "mbpo": self._interleaved}[self.config.rhythm]
-        while self.step < until or self._pending():
+        while self.step < until or self._updates_due():
             yield from cycle(until)
             yield self._progress("learning", metrics=self.cycle_metrics())
 
     def _epoch(self, until: int) -> Iterator[Progress]:
         """Lines 4-8 of Algorithm 1, to the letter; the random steps are the collection of the first epoch."""
-        if not self._pending():
+        if not self._updates_due():
             end = min(self.step + self._every, until)
             while self.step < end:
                 self._collect(end - self.step)  # line 4
@@ -159,21 +159,19 @@ class Training:
             return counters.modelled_at != counters.steps
         return counters.modelled_at < 0 or counters.steps - counters.modelled_at >= self._every
 
-    def _updates_due(self) -> int:
+    def _updates_due(self) -> bool:
+        """Whether the steps already taken still have to be learned from."""
         assert self.config.updates_per_step is not None
         assert self.config.random_steps is not None
         learned = self.step - self.config.random_steps + (self._every if self.config.rhythm == "epoch" else 0)
-        return max(0, learned * self.config.updates_per_step - self.state.counters.updates)
-
-    def _pending(self) -> bool:
-        """Whether the steps already taken still have to be learned from."""
-        return self._updates_due() > 0
+        return learned * self.config.updates_per_step > self.state.counters.updates
 
     def _collect(self, steps: int) -> None:
         """Line 4 of Algorithm 1: act in the real environment, at random at first, and store what happened."""
         assert self.config.random_steps is not None
         started = time.perf_counter()
-        room = 1 if steps == 1 else COLLECTED_AT_ONCE  # two sizes in all, so that two programs store whatever comes
+        # Two sizes in all, so that two programs store whatever comes; never more than the ring holds.
+        room = 1 if steps == 1 else min(COLLECTED_AT_ONCE, self.state.real.rows.reward.shape[0])
         policy = None if self.step < self.config.random_steps else self.acting_policy()
         rows = _rows(room, self.world.obs_dim, self.world.action_dim)
         counters, episode, taken = self.state.counters, self.state.episode, 0
@@ -271,7 +269,7 @@ class Training:
 
     def _progress(self, phase: Phase, metrics: Mapping[str, Any] | None = None) -> Progress:
         ended, self._ended = self._ended, None
-        return Progress(self.step, phase, not self._pending(), metrics, ended)
+        return Progress(self.step, phase, not self._updates_due(), metrics, ended)
 
     def _took(self, phase: str, started: float) -> None:
         name = f"time/{phase}"
