@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PEERS  := .venv-peers
 
-.PHONY: train test check format setup clean
+.PHONY: train test check format bench-peers setup clean
 
 train: setup            ## set up, then learn the default task and draw its learning curve
 	$(BIN)/m2ac train
@@ -23,6 +24,9 @@ format: setup           ## put the code into the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+bench-peers: setup $(PEERS)/.ready  ## time other libraries beside m2ac (ARGS="--quick" for a first look)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
@@ -31,5 +35,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
-clean:                  ## remove the environment and caches, never runs/
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+$(PEERS)/.ready: benchmarks/requirements.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps mbrl==0.2.0
+	touch $@
+
+clean:                  ## remove the environments and caches, never runs/
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
