@@ -8,7 +8,23 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"m2ac-tests-jax-{os.getuid()}"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
+import jax
+import pytest
 from jaxtyping import install_import_hook
 
 PARTS_WITH_SHAPES = ["networks", "replay", "dynamics", "imagination", "learners", "algorithms"]
 install_import_hook([f"m2ac.{part}" for part in PARTS_WITH_SHAPES], "beartype.beartype")
+
+
+@pytest.fixture
+def compilations():
+    """A list that grows by one with every program that is compiled or fetched from the cache."""
+    seen: list[str] = []
+
+    def listen(event: str, duration: float, **_) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield seen
+    jax.monitoring.unregister_event_duration_listener(listen)

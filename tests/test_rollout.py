@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from m2ac.config import ModelConfig, mask_rates
+from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics.ensemble import Ensemble, init_ensemble
 from m2ac.dynamics.uncertainty import SCORES
 from m2ac.imagination import rollout as rollouts
@@ -203,3 +204,29 @@ def test_learned_termination_follows_the_drawn_member():
     ensemble = ensemble._replace(params=ensemble.params._replace(members=tuple(members)))
     rollout = masked_rollouts(still, ensemble, jnp.zeros((200, 1)), imagine(termination_fn=None), key=KEY)
     np.testing.assert_array_equal(rollout.rows.terminated, rollout.member == 1)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 60])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("draw", ["elites", "all"])
+def test_without_a_score_only_the_drawn_member_is_asked_and_the_rows_are_the_same(monkeypatch, rows, learned, draw):
+    monkeypatch.setattr(ensembles, "CHUNK", 8)  # several chunks for some members, none for others
+    config = ModelConfig(members=5, elites=2, hidden=16, layers=2, weight_decay=(0.0,) * 3)
+    ensemble = init_ensemble(config, 3, 1, learns_termination=learned, key=jax.random.key(0))
+    ensemble = ensemble._replace(elites=jnp.array([3, 1], dtype=jnp.int32))
+    starts = jax.random.normal(jax.random.key(1), (rows, 3))
+    how = imagine(horizon=3, draw=draw, termination_fn=None if learned else never)
+    scored = masked_rollouts(still, ensemble, starts, how, key=jax.random.key(2))
+    drawn = masked_rollouts(still, ensemble, starts, how._replace(score=None), key=jax.random.key(2))
+    np.testing.assert_array_equal(drawn.member, scored.member)
+    np.testing.assert_array_equal(drawn.keep, scored.keep)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), drawn.rows, scored.rows)
+    assert not np.any(drawn.uncertainty)
+
+
+def test_without_a_score_a_non_finite_prediction_is_still_not_kept():
+    ensemble = adding_ensemble([1, jnp.nan])
+    drawn = masked_rollouts(still, ensemble, jnp.zeros((40, 1)), imagine(score=None), key=jax.random.key(0))
+    broken = np.asarray(drawn.member) == 1
+    assert 0 < broken.sum() < broken.size
+    np.testing.assert_array_equal(drawn.keep, ~broken)

@@ -46,8 +46,34 @@ def init_mlp(sizes: Sequence[int], initialiser: Initialiser, *, key: Key) -> MLP
     )
 
 
+NARROW = 64
+"""Outputs below which a layer's weight gradient is computed the other way round."""
+
+
+@jax.custom_vjp
+def product(x: Float[Array, "*B I"], weight: Float[Array, "I O"]) -> Float[Array, "*B O"]:
+    """x W, with a gradient in the shape of product that a CPU does well."""
+    return x @ weight
+
+
+def _product_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    return x @ weight, (x, weight)
+
+
+def _product_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    x, weight = saved
+    rows, g = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+    if weight.shape[1] < NARROW:
+        # xᵀg with few columns runs at a tenth of the speed of gᵀx. The barrier keeps the compiler from turning it back.
+        return gradient @ weight.T, jax.lax.optimization_barrier(g.T @ rows).T
+    return gradient @ weight.T, rows.T @ g
+
+
+product.defvjp(_product_forward, _product_backward)
+
+
 def apply_mlp(mlp: MLP, x: Float[Array, "*B I"], activation: Callable[[Array], Array]) -> Float[Array, "*B O"]:
     """The network's output; the last layer is linear."""
     for layer in mlp[:-1]:
-        x = activation(x @ layer.weight + layer.bias)
-    return x @ mlp[-1].weight + mlp[-1].bias
+        x = activation(product(x, layer.weight) + layer.bias)
+    return product(x, mlp[-1].weight) + mlp[-1].bias

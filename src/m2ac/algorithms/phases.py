@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from m2ac.compiling import compile_for_ensemble
 from m2ac.dynamics.ensemble import Ensemble
 from m2ac.imagination.rollout import Imagination, Rollout, masked_rollouts
 from m2ac.learners.sac import sample_action
@@ -46,7 +47,7 @@ def _trust(rollout: Rollout) -> Trust:
     )
 
 
-@partial(jax.jit, static_argnames=("rollouts", "how"), donate_argnums=0)
+@compile_for_ensemble(static_argnames=("rollouts", "how"), donate_argnums=0)
 def imagine(
     imagined: Imagined,
     policy: MLP,

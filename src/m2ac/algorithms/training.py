@@ -243,7 +243,7 @@ class Training:
         )
         counters = state.counters._replace(fits=state.counters.fits + 1, modelled_at=state.counters.steps)
         self.state = state._replace(dynamics=dynamics, imagined=imagined, counters=counters)
-        self._cycle |= _trust_metrics(trust)
+        self._cycle |= _trust_metrics(trust, scored=self.imagination.score is not None)
         self._took("imagine", started)
 
     def _learn(self) -> None:
@@ -293,7 +293,7 @@ def imagination(config: AgentConfig, termination_fn: TerminationFn | None, rewar
     return Imagination(
         horizon=config.horizon,
         mask=mask,
-        score=SCORES[config.mask.uncertainty],
+        score=None if mask is keep_all and not config.mask.penalty else SCORES[config.mask.uncertainty],
         penalty=config.mask.penalty,
         stop=config.mask.stop,
         draw=config.mask.draw,
@@ -325,15 +325,19 @@ def _fit_metrics(report: FitReport) -> dict[str, Any]:
     }
 
 
-def _trust_metrics(trust: phases.Trust) -> dict[str, Any]:
+def _trust_metrics(trust: phases.Trust, *, scored: bool) -> dict[str, Any]:
     kept, alive = np.asarray(trust.kept_by_step), np.asarray(trust.alive_by_step)
-    return {
+    metrics = {
         "trust/rows_kept": int(kept.sum()),
         "trust/share_kept": float(trust.share_kept),
         "trust/kept_by_step": kept.tolist(),
         "trust/alive_by_step": alive.tolist(),
-        "trust/uncertainty_kept": float(trust.uncertainty_kept),
-        "trust/uncertainty_dropped": float(trust.uncertainty_dropped),
         "trust/nonfinite_rows": int(trust.nonfinite_rows),
         "trust/terminated_rows": int(trust.terminated_rows),
+    }
+    if not scored:  # nobody asked the other members
+        return metrics
+    return metrics | {
+        "trust/uncertainty_kept": float(trust.uncertainty_kept),
+        "trust/uncertainty_dropped": float(trust.uncertainty_dropped),
     }

@@ -1,5 +1,6 @@
 """The ensemble of probabilistic networks p_θ1 … p_θK over (reward, next observation), as in MBPO."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -10,6 +11,9 @@ from m2ac.config import ModelConfig
 from m2ac.dynamics.gaussian import Gaussian
 from m2ac.networks import MLP, apply_mlp, init_mlp, truncated_normal
 from m2ac.types import Key
+
+CHUNK = 1000
+"""Rows of one member evaluated at a time where every row has a member of its own."""
 
 
 class EnsembleParams(NamedTuple):
@@ -63,15 +67,18 @@ def soft_clamp(x: Array, low: Array, high: Array) -> Array:
     return low + jax.nn.softplus(x - low)
 
 
-def member_output(params: EnsembleParams, k: int, x: Float[Array, "*B I"]) -> Output:
-    """Member k on standardised inputs."""
-    raw = apply_mlp(params.members[k], x, jax.nn.swish)
+def _read(params: EnsembleParams, raw: Float[Array, "*B O"]) -> Output:
     dims = params.max_log_variance.shape[0]
     return Output(
         mean=raw[..., :dims],
         log_variance=soft_clamp(raw[..., dims : 2 * dims], params.min_log_variance, params.max_log_variance),
         termination=raw[..., 2 * dims] if raw.shape[-1] > 2 * dims else None,
     )
+
+
+def member_output(params: EnsembleParams, k: int, x: Float[Array, "*B I"]) -> Output:
+    """Member k on standardised inputs."""
+    return _read(params, apply_mlp(params.members[k], x, jax.nn.swish))
 
 
 def standardise(ensemble: Ensemble, obs: Float[Array, "*B D"], action: Float[Array, "*B A"]) -> Float[Array, "*B I"]:
@@ -91,3 +98,33 @@ def predict(
     if outputs[0].termination is None:
         return prediction, None
     return prediction, jnp.stack([o.termination for o in outputs]) > 0
+
+
+def predict_drawn(
+    ensemble: Ensemble, obs: Float[Array, "B D"], action: Float[Array, "B A"], member: Int[Array, "B"]
+) -> tuple[Gaussian, Bool[Array, "B"] | None]:
+    """`predict` of one member per row, which is all that is evaluated.
+
+    The rows are laid out member by member, each member's share filled up to whole chunks; a loop takes as many chunks
+    as there are, so that the shapes stay fixed whatever was drawn.
+    """
+    members = ensemble.params.members
+    x = standardise(ensemble, obs, action)
+    is_member = member[:, None] == jnp.arange(len(members))
+    nth = jnp.take_along_axis(jnp.cumsum(is_member, axis=0, dtype=jnp.int32), member[:, None], axis=1)[:, 0] - 1
+    chunks = (jnp.sum(is_member, axis=0, dtype=jnp.int32) + CHUNK - 1) // CHUNK
+    ends = jnp.cumsum(chunks)
+    place = (ends - chunks)[member] * CHUNK + nth
+    most = -(-x.shape[0] // CHUNK) + len(members)
+    laid_out = jnp.zeros((most * CHUNK, x.shape[1])).at[place].set(x, unique_indices=True)
+    networks = [partial(apply_mlp, m, activation=jax.nn.swish) for m in members]
+
+    def add_chunk(i: Int[Array, ""], raw: Float[Array, "N O"]) -> Float[Array, "N O"]:
+        rows = jax.lax.dynamic_slice_in_dim(laid_out, i * CHUNK, CHUNK)
+        output = jax.lax.switch(jnp.sum(i >= ends), networks, rows)
+        return jax.lax.dynamic_update_slice_in_dim(raw, output, i * CHUNK, axis=0)
+
+    raw = jnp.zeros((most * CHUNK, members[0][-1].bias.shape[0]))
+    output = _read(ensemble.params, jax.lax.fori_loop(0, ends[-1], add_chunk, raw)[place])
+    ending = None if output.termination is None else output.termination > 0
+    return Gaussian(output.mean, jnp.exp(output.log_variance)), ending

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
+from m2ac.compiling import compile_for_ensemble
 from m2ac.config import ModelConfig
 from m2ac.dynamics.ensemble import Ensemble, EnsembleParams, init_ensemble, member_output, standardise
 from m2ac.replay import Real, take
@@ -95,15 +96,20 @@ def ensemble_loss(
     rows: tuple[Transition, ...],
     weight: Float[Array, "B"],
     weight_decay: tuple[float, ...],
-) -> Float[Array, ""]:
-    """The members' losses, weight decay on weights only, and the pull on the log-variance bounds, summed."""
-    total = jnp.sum(params.max_log_variance - params.min_log_variance) * BOUND_WEIGHT
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The members' losses, weight decay on weights only, and the pull on the log-variance bounds, summed.
+
+    Also the members' losses alone: a step of training asks for the gradient of the one and the value of the other, and
+    nothing then spends time on the sum of all squared weights.
+    """
+    fitted = jnp.float32(0)
+    pull = jnp.sum(params.max_log_variance - params.min_log_variance) * BOUND_WEIGHT
     for k, member in enumerate(params.members):
         nll, _, end = _row_losses(params, k, inputs[k], rows[k])
-        total += jnp.sum(weight * (nll + end)) / jnp.sum(weight)
+        fitted += jnp.sum(weight * (nll + end)) / jnp.sum(weight)
         for layer, decay in zip(member, weight_decay, strict=True):
-            total += decay * 0.5 * jnp.sum(jnp.square(layer.weight))
-    return total
+            pull += decay * 0.5 * jnp.sum(jnp.square(layer.weight))
+    return fitted + pull, fitted
 
 
 def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
@@ -194,7 +200,7 @@ def _train_batch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
     rows = tuple(take(real.rows, split.order[split.holdout + split.bootstrap[k, drawn]]) for k in range(config.members))
     inputs = tuple(standardise(fit.ensemble, r.obs, r.action) for r in rows)
     params = fit.ensemble.params
-    loss, gradient = jax.value_and_grad(ensemble_loss)(params, inputs, rows, weight, config.weight_decay)
+    gradient, loss = jax.grad(ensemble_loss, has_aux=True)(params, inputs, rows, weight, config.weight_decay)
     updates, optimiser = optax.adam(config.learning_rate).update(gradient, fit.optimiser)
     return fit._replace(
         ensemble=fit.ensemble._replace(params=optax.apply_updates(params, updates)),
@@ -246,7 +252,7 @@ def _end_epoch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
     )
 
 
-@partial(jax.jit, static_argnames="config")
+@compile_for_ensemble(static_argnames="config")
 def fit_slice(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig) -> Fit:
     """Go on with a fit for at most `budget` batches, or to its end."""
     per_epoch = batches_per_epoch(fit, config)
@@ -263,7 +269,7 @@ def fit_slice(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig)
     return fit
 
 
-@partial(jax.jit, static_argnames="config")
+@compile_for_ensemble(static_argnames="config")
 def finish_fit(fit: Fit, real: Real, config: ModelConfig) -> tuple[Dynamics, FitReport]:
     """Every member back at its best, the elites chosen among them."""
     ensemble = fit.ensemble._replace(params=fit.ensemble.params._replace(members=fit.best))

@@ -4,13 +4,15 @@ The result is the whole (H, B) rectangle in both stop modes; `keep` says what co
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from m2ac.dynamics.ensemble import Ensemble, predict
+from m2ac.dynamics.ensemble import Ensemble, predict, predict_drawn
+from m2ac.dynamics.gaussian import Gaussian
 from m2ac.dynamics.uncertainty import Score, of_member
 from m2ac.imagination.mask import Mask
 from m2ac.types import Key, RewardFn, TerminationFn, Transition
@@ -25,7 +27,7 @@ class Rollout(NamedTuple):
     """Everything that was imagined, kept or not."""
 
     rows: Transition  # (H, B, …); rewards are penalised
-    uncertainty: Float[Array, "H B"]  # not a number where the prediction was not finite
+    uncertainty: Float[Array, "H B"]  # not a number where the prediction was not finite; 0 without a score
     member: Int[Array, "H B"]  # the member each row was drawn from
     alive: Bool[Array, "H B"]  # the rollout had not ended before this step
     keep: Bool[Array, "H B"]
@@ -36,7 +38,7 @@ class Imagination(NamedTuple):
 
     horizon: int
     mask: Mask
-    score: Score
+    score: Score | None  # None: nobody asks how far the members differ, so only the drawn one is evaluated
     penalty: float
     stop: Literal["nonstop", "hardstop"]
     draw: Literal["elites", "all"]
@@ -45,55 +47,100 @@ class Imagination(NamedTuple):
     reward_fn: RewardFn | None  # None: the ensemble has learned it
 
 
+class _Draw(NamedTuple):
+    action: Float[Array, "B A"]
+    member: Int[Array, "B"]
+    noise: Float[Array, "B D1"]  # standard normal, for the outcome
+
+
 class _Step(NamedTuple):
     rows: Transition
     uncertainty: Float[Array, "B"]
     member: Int[Array, "B"]
 
 
-def _imagine_rows(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Step:
-    """Lines 5-9 of Algorithm 2 for a block of rows."""
+def _draw(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Draw:
+    """Lines 5-7 of Algorithm 2: the actions, and which member each row is drawn from."""
     key_action, key_member, key_outcome = jax.random.split(key, 3)
     members = len(ensemble.params.members)
-    elite = jnp.zeros(members, dtype=bool).at[ensemble.elites].set(True)
-
-    action = policy(obs, key_action)
-    prediction, ends = predict(ensemble, obs, action)
     drawable = ensemble.elites if how.draw == "elites" else jnp.arange(members, dtype=jnp.int32)
-    member = drawable[jax.random.randint(key_member, obs.shape[:1], 0, drawable.shape[0])]
-    drawn = of_member(prediction, member)
-    outcome = drawn.mean + jnp.sqrt(drawn.variance) * jax.random.normal(key_outcome, drawn.mean.shape)
-    company = elite if how.rest == "elites" else jnp.ones(members, dtype=bool)
-    uncertainty = how.score(prediction, member, outcome, company)
-
-    reward, next_obs = outcome[:, 0], obs + outcome[:, 1:]
-    if how.reward_fn is not None:
-        reward = jax.vmap(how.reward_fn)(obs, action, next_obs)
-    if how.termination_fn is not None:
-        terminated = jax.vmap(how.termination_fn)(obs, action, next_obs)
-    else:
-        assert ends is not None, "an ensemble that has not learned termination needs a termination_fn"
-        terminated = jnp.take_along_axis(ends, member[None], axis=0)[0]
-    finite = jnp.isfinite(uncertainty) & jnp.isfinite(reward) & jnp.all(jnp.isfinite(next_obs), axis=-1)
-    penalised = reward - how.penalty * uncertainty if how.penalty else reward
-    return _Step(
-        Transition(obs, action, penalised, next_obs, terminated),
-        jnp.where(finite, uncertainty, jnp.nan),
-        member,
+    return _Draw(
+        action=policy(obs, key_action),
+        member=drawable[jax.random.randint(key_member, obs.shape[:1], 0, drawable.shape[0])],
+        noise=jax.random.normal(key_outcome, (obs.shape[0], obs.shape[1] + 1)),
     )
 
 
-def _in_blocks(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Step:
-    """`_imagine_rows` on blocks of at most BLOCK rows, one after the other."""
+def _outcome(drawn: Gaussian, draw: _Draw) -> Float[Array, "B D1"]:
+    """Line 8: r and s' − s from the drawn member."""
+    return drawn.mean + jnp.sqrt(drawn.variance) * draw.noise
+
+
+def _step(
+    obs: Float[Array, "B D"],
+    draw: _Draw,
+    outcome: Float[Array, "B D1"],
+    ends: Bool[Array, "B"] | None,
+    uncertainty: Float[Array, "B"],
+    how: Imagination,
+) -> _Step:
+    """Line 11: what the outcome means as a transition, its reward penalised."""
+    reward, next_obs = outcome[:, 0], obs + outcome[:, 1:]
+    if how.reward_fn is not None:
+        reward = jax.vmap(how.reward_fn)(obs, draw.action, next_obs)
+    if how.termination_fn is not None:
+        terminated = jax.vmap(how.termination_fn)(obs, draw.action, next_obs)
+    else:
+        assert ends is not None, "an ensemble that has not learned termination needs a termination_fn"
+        terminated = ends
+    finite = jnp.isfinite(uncertainty) & jnp.isfinite(reward) & jnp.all(jnp.isfinite(next_obs), axis=-1)
+    penalised = reward - how.penalty * uncertainty if how.penalty else reward
+    return _Step(
+        Transition(obs, draw.action, penalised, next_obs, terminated),
+        jnp.where(finite, uncertainty, jnp.nan),
+        draw.member,
+    )
+
+
+def _scored_rows(
+    policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, score: Score, *, key: Key
+) -> _Step:
+    """Lines 5-9 with every member's opinion of every row."""
+    draw = _draw(policy, ensemble, obs, how, key=key)
+    prediction, ends = predict(ensemble, obs, draw.action)
+    outcome = _outcome(of_member(prediction, draw.member), draw)
+    everyone = jnp.ones(len(ensemble.params.members), dtype=bool)
+    company = jnp.zeros_like(everyone).at[ensemble.elites].set(True) if how.rest == "elites" else everyone
+    uncertainty = score(prediction, draw.member, outcome, company)
+    drawn_ends = None if ends is None else jnp.take_along_axis(ends, draw.member[None], axis=0)[0]
+    return _step(obs, draw, outcome, drawn_ends, uncertainty, how)
+
+
+def _imagine_rows(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Step:
+    """Lines 4-9 of Algorithm 2."""
+    if how.score is not None:
+        scored = partial(_scored_rows, policy, ensemble, how=how, score=how.score)
+        return _in_blocks(lambda block, key: scored(block, key=key), obs, key=key)
+    # The same draws as above; of the members, only the drawn one is asked.
+    draw = _in_blocks(lambda block, key: _draw(policy, ensemble, block, how, key=key), obs, key=key)
+    drawn, ends = predict_drawn(ensemble, obs, draw.action, draw.member)
+    return _step(obs, draw, _outcome(drawn, draw), ends, jnp.zeros(obs.shape[0]), how)
+
+
+T = TypeVar("T", _Draw, _Step)
+
+
+def _in_blocks(per_block: Callable[[Float[Array, "B D"], Key], T], obs: Float[Array, "N D"], *, key: Key) -> T:
+    """`per_block` on blocks of at most BLOCK rows, one after the other."""
     rows = obs.shape[0]
     blocks = -(-rows // BLOCK)
     size = -(-rows // blocks)
     padded = jnp.pad(obs, ((0, blocks * size - rows), (0, 0)))
-    steps = jax.lax.map(
-        lambda block: _imagine_rows(policy, ensemble, block[0], how, key=block[1]),
+    results: T = jax.lax.map(
+        lambda block: per_block(block[0], block[1]),
         (padded.reshape(blocks, size, -1), jax.random.split(key, blocks)),
     )
-    return jax.tree.map(lambda x: x.reshape(blocks * size, *x.shape[2:])[:rows], steps)
+    return jax.tree.map(lambda x: x.reshape(blocks * size, *x.shape[2:])[:rows], results)
 
 
 def masked_rollouts(
@@ -106,7 +153,7 @@ def masked_rollouts(
     ) -> tuple[tuple[Float[Array, "B D"], Bool[Array, "B"]], Rollout]:
         obs, alive = carry
         h, key = h_and_key
-        imagined = _in_blocks(policy, ensemble, obs, how, key=key)  # lines 4-9
+        imagined = _imagine_rows(policy, ensemble, obs, how, key=key)  # lines 4-9
         keep = how.mask(imagined.uncertainty, alive, h)  # line 10
         finite = jnp.isfinite(imagined.uncertainty)
         goes_on = keep if how.stop == "hardstop" else alive & finite  # lines 12-13
