@@ -1,5 +1,7 @@
 """The whole state of a training: with it and the configuration, a run goes on as if it had never stopped."""
 
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,6 +14,7 @@ from m2ac.dynamics.fit import Dynamics, init_dynamics
 from m2ac.imagination.mask import most_rows_kept
 from m2ac.learners.sac import SACState, init_sac
 from m2ac.replay import Imagined, Real, empty_imagined, empty_real
+from m2ac.types import Key
 
 
 class Counters(NamedTuple):
@@ -45,7 +48,26 @@ class State(NamedTuple):
 
 def init_state(config: AgentConfig, obs_dim: int, action_dim: int, *, learns_termination: bool) -> State:
     """Networks drawn from the seed, buffers empty."""
-    key_learner, key_dynamics = jax.random.split(jax.random.key(config.seed))
+    without_seed = replace(config, seed=0)  # one program for all seeds
+    learner, real, dynamics, imagined = _init_arrays(
+        jax.random.key(config.seed), without_seed, obs_dim, action_dim, learns_termination
+    )
+    return State(
+        learner=learner,
+        real=real,
+        dynamics=dynamics,
+        imagined=imagined,
+        counters=Counters(),
+        episode=Episode(number=0, length=0, total=0.0, obs=np.zeros(obs_dim, np.float32)),
+    )
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _init_arrays(
+    key: Key, config: AgentConfig, obs_dim: int, action_dim: int, learns_termination: bool
+) -> tuple[SACState, Real, Dynamics | None, Imagined | None]:
+    """One program instead of a hundred small ones, which would take seconds to compile."""
+    key_learner, key_dynamics = jax.random.split(key)
     assert config.replay.capacity is not None
     dynamics, imagined = None, None
     if config.algo != "sac":
@@ -54,14 +76,8 @@ def init_state(config: AgentConfig, obs_dim: int, action_dim: int, *, learns_ter
             config.model, obs_dim, action_dim, learns_termination=learns_termination, key=key_dynamics
         )
         imagined = empty_imagined(config.retain, rows_per_phase(config), obs_dim, action_dim)
-    return State(
-        learner=init_sac(config.sac, obs_dim, action_dim, key=key_learner),
-        real=empty_real(config.replay.capacity, obs_dim, action_dim),
-        dynamics=dynamics,
-        imagined=imagined,
-        counters=Counters(),
-        episode=Episode(number=0, length=0, total=0.0, obs=np.zeros(obs_dim, np.float32)),
-    )
+    learner = init_sac(config.sac, obs_dim, action_dim, key=key_learner)
+    return learner, empty_real(config.replay.capacity, obs_dim, action_dim), dynamics, imagined
 
 
 def rollouts_per_phase(config: AgentConfig) -> int:
