@@ -6,8 +6,9 @@ import pytest
 from gradients import check_gradient
 
 from m2ac.config import ModelConfig
+from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics import fit as fits
-from m2ac.dynamics.ensemble import init_ensemble, member_output, predict, soft_clamp, standardise
+from m2ac.dynamics.ensemble import init_ensemble, member_outputs, predict, predict_drawn, soft_clamp, standardise
 from m2ac.dynamics.fit import ensemble_loss, finish_fit, fit_slice, init_dynamics, start_fit
 from m2ac.replay import add_real, empty_real, take
 from m2ac.types import Transition
@@ -68,8 +69,7 @@ def test_log_variances_stay_between_their_bounds():
 def reference_loss(params, inputs, rows, weight, decay):
     """The same loss in plain NumPy, member by member."""
     total = 0.01 * np.sum(np.asarray(params.max_log_variance) - np.asarray(params.min_log_variance))
-    for k in range(len(params.members)):
-        output = member_output(params, k, inputs[k])
+    for k, output in enumerate(member_outputs(params, inputs)):
         target = np.concatenate([np.asarray(rows[k].reward)[:, None], rows[k].next_obs - rows[k].obs], axis=1)
         mean, log_variance = np.asarray(output.mean), np.asarray(output.log_variance)
         row = np.mean((mean - target) ** 2 / np.exp(log_variance) + log_variance, axis=1)
@@ -273,3 +273,23 @@ def test_termination_is_learned_where_nobody_knows_it():
     agreement = np.mean(np.asarray(ends) == np.asarray(new.terminated))
     assert np.asarray(new.terminated).mean() > 0.1
     assert agreement > 0.93
+
+
+@pytest.mark.parametrize("learns_termination", [False, True])
+def test_members_in_one_batched_product_say_the_same(monkeypatch, learns_termination):
+    ensemble = fresh(learns_termination=learns_termination).ensemble
+    rows = tuple(experience(30, seed=k) for k in range(3))
+    inputs = tuple(standardise(ensemble, r.obs, r.action) for r in rows)
+    member = jnp.arange(30, dtype=jnp.int32) % 3
+
+    def everything():
+        loss = jax.grad(ensemble_loss, has_aux=True)(
+            ensemble.params, inputs, rows, jnp.ones(30), (0.1,) * len(SMALL.weight_decay)
+        )
+        obs, action = rows[0].obs, rows[0].action
+        return loss, predict(ensemble, obs, action), predict_drawn(ensemble, obs, action, member)
+
+    apart = everything()
+    monkeypatch.setattr(ensembles, "batched_members", lambda: True)
+    batched = everything()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), apart, batched)

@@ -1,5 +1,6 @@
 """The ensemble of probabilistic networks p_θ1 … p_θK over (reward, next observation), as in MBPO."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from m2ac.config import ModelConfig
-from m2ac.dynamics.gaussian import Gaussian
+from m2ac.dynamics.gaussian import Gaussian, of_member, pick
 from m2ac.networks import MLP, apply_mlp, init_mlp, truncated_normal
 from m2ac.types import Key
 
@@ -76,9 +77,18 @@ def _read(params: EnsembleParams, raw: Float[Array, "*B O"]) -> Output:
     )
 
 
-def member_output(params: EnsembleParams, k: int, x: Float[Array, "*B I"]) -> Output:
-    """Member k on standardised inputs."""
-    return _read(params, apply_mlp(params.members[k], x, jax.nn.swish))
+def batched_members() -> bool:
+    """Whether all members are one batched product: the faster way on a GPU, the slower one on a CPU."""
+    return jax.default_backend() != "cpu"
+
+
+def member_outputs(params: EnsembleParams, inputs: Sequence[Float[Array, "B I"]]) -> list[Output]:
+    """Every member on standardised inputs of its own."""
+    network = partial(apply_mlp, activation=jax.nn.swish)
+    if not batched_members():
+        return [_read(params, network(m, x)) for m, x in zip(params.members, inputs, strict=True)]
+    stacked: MLP = jax.tree.map(lambda *layers: jnp.stack(layers), *params.members)
+    return [_read(params, raw) for raw in jax.vmap(network)(stacked, jnp.stack(inputs))]
 
 
 def standardise(ensemble: Ensemble, obs: Float[Array, "*B D"], action: Float[Array, "*B A"]) -> Float[Array, "*B I"]:
@@ -91,7 +101,7 @@ def predict(
 ) -> tuple[Gaussian, Bool[Array, "K B"] | None]:
     """Every member's distribution of (reward, next_obs − obs), and whether it expects the end of the episode."""
     x = standardise(ensemble, obs, action)
-    outputs = [member_output(ensemble.params, k, x) for k in range(len(ensemble.params.members))]
+    outputs = member_outputs(ensemble.params, [x] * len(ensemble.params.members))
     prediction = Gaussian(
         mean=jnp.stack([o.mean for o in outputs]), variance=jnp.exp(jnp.stack([o.log_variance for o in outputs]))
     )
@@ -103,11 +113,14 @@ def predict(
 def predict_drawn(
     ensemble: Ensemble, obs: Float[Array, "B D"], action: Float[Array, "B A"], member: Int[Array, "B"]
 ) -> tuple[Gaussian, Bool[Array, "B"] | None]:
-    """`predict` of one member per row, which is all that is evaluated.
+    """`predict` of one member per row; on a CPU that is all that is evaluated.
 
     The rows are laid out member by member, each member's share filled up to whole chunks; a loop takes as many chunks
     as there are, so that the shapes stay fixed whatever was drawn.
     """
+    if batched_members():
+        prediction, ends = predict(ensemble, obs, action)
+        return of_member(prediction, member), None if ends is None else pick(ends, member)
     members = ensemble.params.members
     x = standardise(ensemble, obs, action)
     is_member = member[:, None] == jnp.arange(len(members))

@@ -14,7 +14,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from m2ac.compiling import compile_for_ensemble
 from m2ac.config import ModelConfig
-from m2ac.dynamics.ensemble import Ensemble, EnsembleParams, init_ensemble, member_output, standardise
+from m2ac.dynamics.ensemble import (
+    Ensemble,
+    EnsembleParams,
+    Output,
+    init_ensemble,
+    member_outputs,
+    standardise,
+)
 from m2ac.replay import Real, take
 from m2ac.types import Key, Transition
 
@@ -75,11 +82,8 @@ def init_dynamics(
     return Dynamics(ensemble, optax.adam(config.learning_rate).init(ensemble.params))
 
 
-def _row_losses(
-    params: EnsembleParams, k: int, x: Float[Array, "B I"], rows: Transition
-) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
-    """Member k's Gaussian loss, squared error and termination cross-entropy, row by row."""
-    output = member_output(params, k, x)
+def _row_losses(output: Output, rows: Transition) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
+    """A member's Gaussian loss, squared error and termination cross-entropy, row by row."""
     target = jnp.concatenate([rows.reward[:, None], rows.next_obs - rows.obs], axis=-1)
     squared = jnp.square(output.mean - target)
     # Without the constant and the factor 1/2 of the density, as the reference code: they shift and scale only.
@@ -104,8 +108,8 @@ def ensemble_loss(
     """
     fitted = jnp.float32(0)
     pull = jnp.sum(params.max_log_variance - params.min_log_variance) * BOUND_WEIGHT
-    for k, member in enumerate(params.members):
-        nll, _, end = _row_losses(params, k, inputs[k], rows[k])
+    for member, output, own_rows in zip(params.members, member_outputs(params, inputs), rows, strict=True):
+        nll, _, end = _row_losses(output, own_rows)
         fitted += jnp.sum(weight * (nll + end)) / jnp.sum(weight)
         for layer, decay in zip(member, weight_decay, strict=True):
             pull += decay * 0.5 * jnp.sum(jnp.square(layer.weight))
@@ -114,7 +118,7 @@ def ensemble_loss(
 
 def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
     """Each member's mean NLL (with the termination's cross-entropy) and squared error on the held-out rows."""
-    members = range(len(ensemble.params.members))
+    members = len(ensemble.params.members)
     last = split.order.shape[0] - 1
 
     def add_block(i: Int[Array, ""], sums: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
@@ -122,7 +126,7 @@ def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[
         rows = take(real.rows, split.order[jnp.minimum(position, last)])
         x = standardise(ensemble, rows.obs, rows.action)
         counts = position < split.holdout
-        losses = [_row_losses(ensemble.params, k, x, rows) for k in members]
+        losses = [_row_losses(output, rows) for output in member_outputs(ensemble.params, [x] * members)]
         block = jnp.stack(
             [
                 jnp.stack([jnp.sum(jnp.where(counts, nll + end, 0.0)) for nll, _, end in losses]),
@@ -132,7 +136,7 @@ def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[
         return sums + block
 
     blocks = (split.holdout + EVALUATION_BLOCK - 1) // EVALUATION_BLOCK
-    sums = jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((2, len(members))))
+    sums = jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((2, members)))
     return sums[0] / split.holdout, sums[1] / split.holdout
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 LOG_TWO_PI = 1.8378770664093453
 
@@ -36,3 +36,13 @@ def merge(parts: Gaussian, included: Bool[Array, "K *B"]) -> Gaussian:
     # mean(var) + mean(spread²), not the paper's E[var + mean²] − mean²: equal, but that one cancels in float32.
     variance = jnp.sum(share * (parts.variance + jnp.square(parts.mean - mean)), axis=0)
     return Gaussian(mean, variance)
+
+
+def pick(x: Shaped[Array, "K B *D"], member: Int[Array, "B"]) -> Shaped[Array, "B *D"]:
+    """Row by row, the entry of the drawn member."""
+    return x[member, jnp.arange(member.shape[0])]
+
+
+def of_member(prediction: Gaussian, member: Int[Array, "B"]) -> Gaussian:
+    """Row by row, the prediction of the drawn member."""
+    return Gaussian(pick(prediction.mean, member), pick(prediction.variance, member))

@@ -10,21 +10,12 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from m2ac.dynamics.gaussian import Gaussian, kl, merge, negative_log_density
+from m2ac.dynamics.gaussian import Gaussian, kl, merge, negative_log_density, of_member
 
 Score = Callable[
     [Gaussian, Int[Array, "B"], Float[Array, "B D"], Bool[Array, "K"]],
     Float[Array, "B"],
 ]
-
-
-def of_member(prediction: Gaussian, member: Int[Array, "B"]) -> Gaussian:
-    """Row by row, the prediction of the drawn member."""
-    row = member[None, :, None]
-    return Gaussian(
-        jnp.take_along_axis(prediction.mean, row, axis=0)[0],
-        jnp.take_along_axis(prediction.variance, row, axis=0)[0],
-    )
 
 
 def _is_drawn(prediction: Gaussian, member: Int[Array, "B"]) -> Bool[Array, "K B"]:

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from m2ac.dynamics.ensemble import Ensemble, predict, predict_drawn
-from m2ac.dynamics.gaussian import Gaussian
-from m2ac.dynamics.uncertainty import Score, of_member
+from m2ac.dynamics.gaussian import Gaussian, of_member, pick
+from m2ac.dynamics.uncertainty import Score
 from m2ac.imagination.mask import Mask
 from m2ac.types import Key, RewardFn, TerminationFn, Transition
 
@@ -112,7 +112,7 @@ def _scored_rows(
     everyone = jnp.ones(len(ensemble.params.members), dtype=bool)
     company = jnp.zeros_like(everyone).at[ensemble.elites].set(True) if how.rest == "elites" else everyone
     uncertainty = score(prediction, draw.member, outcome, company)
-    drawn_ends = None if ends is None else jnp.take_along_axis(ends, draw.member[None], axis=0)[0]
+    drawn_ends = None if ends is None else pick(ends, draw.member)
     return _step(obs, draw, outcome, drawn_ends, uncertainty, how)
 
 
