@@ -18,6 +18,8 @@ from benchmarks.phases import PHASES, SYSTEMS, Phase
 from benchmarks.team import PEERS_PYTHON, ROOT, Team, Worker, started
 
 GEMM_FLOPS = 2.0 * 2048**3
+LOUD = 0.2
+"""Cores that other programs may keep busy, on average, before the numbers are in doubt."""
 PAUSE = 0.1
 """Seconds between two questions: the threads of the last answer spin a little before they sleep."""
 
@@ -185,7 +187,12 @@ def main() -> None:
         f"{report['gemm_gflops']['median']:.0f} in the middle; "
         f"other programs kept {report['other_load']:.2f} cores busy; {report['seconds']:.0f} s in all"
     )
+    if report["other_load"] > LOUD:
+        tell("the machine was not quiet: threads that wait for each other suffer most, so do not trust the ratios")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped; nothing was written")
