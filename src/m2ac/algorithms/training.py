@@ -6,15 +6,16 @@ writes nothing.
 
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from m2ac.algorithms import phases
-from m2ac.algorithms.state import Episode, State, init_state, rollouts_per_phase
+from m2ac.algorithms.collecting import after, block_size, host_rows, step_world
+from m2ac.algorithms.rhythm import Phase, Rhythm
+from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
 from m2ac.config import AgentConfig, mask_rates
 from m2ac.dynamics.fit import FitReport, finish_fit, fit_slice, start_fit
 from m2ac.dynamics.uncertainty import SCORES
@@ -24,18 +25,24 @@ from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import SACLosses, update_many
 from m2ac.replay import grow_real
-from m2ac.types import RewardFn, TerminationFn, Transition
-
-Phase = Literal["exploring", "collecting", "fitting", "imagining", "learning"]
+from m2ac.types import Key, RewardFn, TerminationFn
 
 FIT_SLICE = 250
 """Batches of a fit between two chances to stop: some seconds on a laptop."""
 
-COLLECTED_AT_ONCE = 50
-"""Real steps between two chances to stop while nothing is learned."""
 
-# Streams of random numbers, each a fold of the run's key with a counter, so that no generator needs saving.
-_FIT, _IMAGINE, _LEARN, _ACT = range(2, 6)
+class Streams(NamedTuple):
+    """Keys of a run's random numbers, each to be folded with a counter, so that no generator needs saving."""
+
+    fit: Key
+    imagine: Key
+    learn: Key
+
+
+def streams(seed: int) -> Streams:
+    """The streams that follow from a seed; `collecting.ACT` is one more, on the host."""
+    root = jax.random.key(seed)
+    return Streams(*(jax.random.fold_in(root, stream) for stream in (2, 3, 4)))
 
 
 class Progress(NamedTuple):
@@ -48,7 +55,7 @@ class Progress(NamedTuple):
     episode: Played | None  # a training episode that has just ended
 
 
-class Training:
+class Training(Rhythm[Progress]):
     """A run of Algorithm 1, resumable from its state at every yield."""
 
     def __init__(
@@ -67,16 +74,15 @@ class Training:
         self.state = state or init_state(
             config, world.obs_dim, world.action_dim, learns_termination=termination_fn is None
         )
-        root = jax.random.key(config.seed)
-        self._keys = {stream: jax.random.fold_in(root, stream) for stream in (_FIT, _IMAGINE, _LEARN)}
+        self._streams = streams(config.seed)
         self._cycle: dict[str, Any] = {}
         self._losses: list[SACLosses] = []
         self._ended: Played | None = None
 
     @property
-    def step(self) -> int:
-        """Environment steps taken."""
-        return self.state.counters.steps
+    def counters(self) -> Counters:
+        """How far the training is."""
+        return self.state.counters
 
     def acting_policy(self) -> ActingPolicy:
         """The current policy, for use outside of compiled code."""
@@ -101,7 +107,7 @@ class Training:
                     break
             same = np.array_equal(obs, episode.obs)
         if not same:
-            self.state = self.state._replace(episode=Episode(episode.number + 1, 0, 0.0, episode.obs))
+            self.state = self.state._replace(episode=after(episode))
         return same
 
     def make_room(self, steps: int) -> None:
@@ -109,79 +115,26 @@ class Training:
         if steps > self.state.real.rows.reward.shape[0]:
             self.state = self.state._replace(real=grow_real(self.state.real, steps))
 
-    def run(self, until: int) -> Iterator[Progress]:
-        """Train until that many environment steps are taken and the updates due for them are done."""
-        assert self.config.random_steps is not None
-        while self.step < min(self.config.random_steps, until):
-            self._collect(min(self.config.random_steps, until) - self.step)
-            yield self._progress("exploring")
-        if self.step < self.config.random_steps:
-            return
-        cycle = {"epoch": self._epoch, "mbpo": self._interleaved}[self.config.rhythm]
-        while self.step < until or self._updates_due():
-            yield from cycle(until)
-            yield self._progress("learning", metrics=self.cycle_metrics())
-
-    def _epoch(self, until: int) -> Iterator[Progress]:
-        """Lines 4-8 of Algorithm 1, to the letter; the random steps are the collection of the first epoch."""
-        if not self._updates_due():
-            end = min(self.step + self._every, until)
-            while self.step < end:
-                self._collect(end - self.step)  # line 4
-                yield self._progress("collecting")
-        yield from self._model()  # lines 5-7
-        while self._updates_due():
-            self._learn()  # line 8
-            yield self._progress("learning")
-
-    def _interleaved(self, until: int) -> Iterator[Progress]:
-        """The same lines in MBPO's rhythm: model first, then updates after every single step of the cycle."""
-        yield from self._model()  # lines 5-7
-        end = min(self.step + self._every, until)
-        if self.state.dynamics is not None:
-            end = min(self.state.counters.modelled_at + self._every, until)
-        while self.step < end:
-            self._collect(1)  # line 4
-            while self._updates_due():
-                self._learn()  # line 8
-            yield self._progress("learning")
-
-    @property
-    def _every(self) -> int:
-        assert self.config.model_every is not None
-        return self.config.model_every
-
-    def _model_due(self) -> bool:
-        counters = self.state.counters
-        if self.state.dynamics is None:
-            return False
-        if self.config.rhythm == "epoch":
-            return counters.modelled_at != counters.steps
-        return counters.modelled_at < 0 or counters.steps - counters.modelled_at >= self._every
-
-    def _updates_due(self) -> bool:
-        """Whether the steps already taken still have to be learned from."""
-        assert self.config.updates_per_step is not None
-        assert self.config.random_steps is not None
-        learned = self.step - self.config.random_steps + (self._every if self.config.rhythm == "epoch" else 0)
-        return learned * self.config.updates_per_step > self.state.counters.updates
-
     def _collect(self, steps: int) -> None:
         """Line 4 of Algorithm 1: act in the real environment, at random at first, and store what happened."""
         assert self.config.random_steps is not None
         started = time.perf_counter()
-        # Two sizes in all, so that two programs store whatever comes; never more than the ring holds.
-        room = 1 if steps == 1 else min(COLLECTED_AT_ONCE, self.state.real.rows.reward.shape[0])
+        room = block_size(steps, self.state.real.rows.reward.shape[0])
         policy = None if self.step < self.config.random_steps else self.acting_policy()
-        rows = _rows(room, self.world.obs_dim, self.world.action_dim)
+        rows = host_rows((room,), self.world.obs_dim, self.world.action_dim)
         counters, episode, taken = self.state.counters, self.state.episode, 0
         try:
             for taken in range(min(steps, room)):
-                episode = self._step_world(episode, rows, taken, policy)
+                episode, ended = step_world(
+                    self.world, episode, rows, taken, policy, seed=self.config.seed, step=counters.steps + taken
+                )
+                if ended is not None:
+                    self._ended = ended
+                    self._cycle |= episode_metrics(ended)
             taken += 1
         except BaseException:
             # Where the environment is now nobody knows; what it gave before is whole and stays.
-            episode = Episode(episode.number + 1, 0, 0.0, episode.obs)
+            episode = after(episode)
             raise
         finally:
             self.state = self.state._replace(
@@ -191,42 +144,20 @@ class Training:
             )
         self._took("collect", started)
 
-    def _step_world(self, episode: Episode, rows: Transition, i: int, policy: ActingPolicy | None) -> Episode:
-        """One real step, written into row i."""
-        if episode.length == 0:
-            episode = Episode(episode.number, 0, 0.0, self.world.reset(episode.number))
-        noise = np.random.default_rng([self.config.seed, _ACT, self.step + i])
-        shape = self.world.action_dim
-        if policy is None:
-            action = noise.uniform(-1.0, 1.0, shape).astype(np.float32)
-        else:
-            action = policy(episode.obs, noise.standard_normal(shape).astype(np.float32))
-        outcome = self.world.step(action)
-        rows.obs[i], rows.action[i], rows.next_obs[i] = episode.obs, action, outcome.next_obs
-        rows.reward[i], rows.terminated[i] = outcome.reward, outcome.terminated
-        total, length = episode.total + outcome.reward, episode.length + 1
-        if not (outcome.terminated or outcome.truncated):
-            return Episode(episode.number, length, total, outcome.next_obs)
-        self._ended = Played(self.world.seed_of(episode.number), total, length)
-        self._cycle["train/return"], self._cycle["train/length"] = total, length
-        return Episode(episode.number + 1, 0, 0.0, outcome.next_obs)
-
     def _model(self) -> Iterator[Progress]:
-        """Lines 5-7 of Algorithm 1, where they are due: fit the ensemble, then imagine with it."""
-        if not self._model_due():
-            return
+        """Lines 5-7 of Algorithm 1: fit the ensemble, then imagine with it."""
         state, config = self.state, self.config
         assert state.dynamics is not None
         assert state.imagined is not None
         assert self.imagination is not None
         started = time.perf_counter()
-        key = jax.random.fold_in(self._keys[_FIT], state.counters.fits)
+        key = jax.random.fold_in(self._streams.fit, state.counters.fits)
         fit = start_fit(state.dynamics, state.real, config.model, key=key)  # line 5
         while not fit.done:
             yield self._progress("fitting")
             fit = fit_slice(fit, state.real, np.int32(FIT_SLICE), config.model)
         dynamics, report = finish_fit(fit, state.real, config.model)
-        self._cycle |= _fit_metrics(report)
+        self._cycle |= fit_metrics(report)
         self._took("fit", started)
         yield self._progress("imagining")
 
@@ -236,14 +167,14 @@ class Training:
             state.learner.policy,
             dynamics.ensemble,
             state.real,
-            self._keys[_IMAGINE],
+            self._streams.imagine,
             np.int32(state.counters.fits),
             rollouts=rollouts_per_phase(config),
             how=self.imagination,
         )
         counters = state.counters._replace(fits=state.counters.fits + 1, modelled_at=state.counters.steps)
         self.state = state._replace(dynamics=dynamics, imagined=imagined, counters=counters)
-        self._cycle |= _trust_metrics(trust, scored=self.imagination.score is not None)
+        self._cycle |= trust_metrics(trust, scored=self.imagination.score is not None)
         self._took("imagine", started)
 
     def _learn(self) -> None:
@@ -254,7 +185,7 @@ class Training:
         batches, key = phases.draw_batches(
             state.real,
             state.imagined,
-            self._keys[_LEARN],
+            self._streams.learn,
             np.int32(state.counters.updates),
             batches=config.updates_per_step,
             batch_size=config.sac.batch_size,
@@ -267,7 +198,8 @@ class Training:
         jax.block_until_ready(learner.log_temperature)
         self._took("learn", started)
 
-    def _progress(self, phase: Phase, metrics: Mapping[str, Any] | None = None) -> Progress:
+    def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> Progress:
+        metrics = self.cycle_metrics() if ends_cycle else None
         ended, self._ended = self._ended, None
         return Progress(self.step, phase, not self._updates_due(), metrics, ended)
 
@@ -303,19 +235,13 @@ def imagination(config: AgentConfig, termination_fn: TerminationFn | None, rewar
     )
 
 
-def _rows(count: int, obs_dim: int, action_dim: int) -> Transition:
-    """Room on the host for some real transitions."""
-    zeros: Any = partial(np.zeros, dtype=np.float32)
-    return Transition(
-        obs=zeros((count, obs_dim)),
-        action=zeros((count, action_dim)),
-        reward=zeros(count),
-        next_obs=zeros((count, obs_dim)),
-        terminated=zeros(count, dtype=bool),
-    )
+def episode_metrics(ended: Played) -> dict[str, Any]:
+    """A training episode, as plain numbers."""
+    return {"train/return": ended.total, "train/length": ended.length}
 
 
-def _fit_metrics(report: FitReport) -> dict[str, Any]:
+def fit_metrics(report: FitReport) -> dict[str, Any]:
+    """How a fit went, as plain numbers."""
     return {
         "model/epochs": int(report.epochs),
         "model/batches": int(report.batches),
@@ -325,7 +251,8 @@ def _fit_metrics(report: FitReport) -> dict[str, Any]:
     }
 
 
-def _trust_metrics(trust: phases.Trust, *, scored: bool) -> dict[str, Any]:
+def trust_metrics(trust: phases.Trust, *, scored: bool) -> dict[str, Any]:
+    """What a rollout phase kept, as plain numbers."""
     kept, alive = np.asarray(trust.kept_by_step), np.asarray(trust.alive_by_step)
     metrics = {
         "trust/rows_kept": int(kept.sum()),

@@ -1,0 +1,107 @@
+"""How the lines of Algorithm 1 follow each other: the same order for one seed and for several together."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Generic, Literal, TypeVar
+
+from m2ac.algorithms.state import Counters
+from m2ac.config import AgentConfig
+
+Phase = Literal["exploring", "collecting", "fitting", "imagining", "learning"]
+
+P = TypeVar("P")
+"""What is yielded at every point where a training can be looked at, evaluated, saved or left."""
+
+
+class Rhythm(ABC, Generic[P]):
+    """Algorithm 1 over lines that a subclass knows how to do."""
+
+    config: AgentConfig
+
+    @property
+    @abstractmethod
+    def counters(self) -> Counters:
+        """How far the training is."""
+
+    @property
+    def step(self) -> int:
+        """Environment steps taken."""
+        return self.counters.steps
+
+    def run(self, until: int) -> Iterator[P]:
+        """Train until that many environment steps are taken and the updates due for them are done."""
+        assert self.config.random_steps is not None
+        while self.step < min(self.config.random_steps, until):
+            self._collect(min(self.config.random_steps, until) - self.step)
+            yield self._progress("exploring")
+        if self.step < self.config.random_steps:
+            return
+        cycle = {"epoch": self._epoch, "mbpo": self._interleaved}[self.config.rhythm]
+        while self.step < until or self._updates_due():
+            yield from cycle(until)
+            yield self._progress("learning", ends_cycle=True)
+
+    def _epoch(self, until: int) -> Iterator[P]:
+        """Lines 4-8 of Algorithm 1, to the letter; the random steps are the collection of the first epoch."""
+        if not self._updates_due():
+            end = min(self.step + self._every, until)
+            while self.step < end:
+                self._collect(end - self.step)  # line 4
+                yield self._progress("collecting")
+        if self._model_due():
+            yield from self._model()  # lines 5-7
+        while self._updates_due():
+            self._learn()  # line 8
+            yield self._progress("learning")
+
+    def _interleaved(self, until: int) -> Iterator[P]:
+        """The same lines in MBPO's rhythm: model first, then updates after every single step of the cycle."""
+        if self._model_due():
+            yield from self._model()  # lines 5-7
+        started = self.counters.modelled_at if self._modelled else self.step
+        end = min(started + self._every, until)
+        while self.step < end:
+            self._collect(1)  # line 4
+            while self._updates_due():
+                self._learn()  # line 8
+            yield self._progress("learning")
+
+    @property
+    def _every(self) -> int:
+        assert self.config.model_every is not None
+        return self.config.model_every
+
+    @property
+    def _modelled(self) -> bool:
+        return self.config.algo != "sac"
+
+    def _model_due(self) -> bool:
+        counters = self.counters
+        if not self._modelled:
+            return False
+        if self.config.rhythm == "epoch":
+            return counters.modelled_at != counters.steps
+        return counters.modelled_at < 0 or counters.steps - counters.modelled_at >= self._every
+
+    def _updates_due(self) -> bool:
+        """Whether the steps already taken still have to be learned from."""
+        assert self.config.updates_per_step is not None
+        assert self.config.random_steps is not None
+        learned = self.step - self.config.random_steps + (self._every if self.config.rhythm == "epoch" else 0)
+        return learned * self.config.updates_per_step > self.counters.updates
+
+    @abstractmethod
+    def _collect(self, steps: int) -> None:
+        """Line 4 of Algorithm 1: act in the real environment, for at most that many steps and at least one."""
+
+    @abstractmethod
+    def _model(self) -> Iterator[P]:
+        """Lines 5-7 of Algorithm 1: fit the ensemble, then imagine with it."""
+
+    @abstractmethod
+    def _learn(self) -> None:
+        """Line 8 of Algorithm 1: the updates of one environment step."""
+
+    @abstractmethod
+    def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> P:
+        """What is to be told at this point; at the end of a cycle, its metrics too."""
