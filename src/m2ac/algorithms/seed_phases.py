@@ -1,0 +1,109 @@
+"""The compiled phases of Algorithm 1 for several seeds at once, which are the first axis of every array.
+
+Each is the phase of one seed under `jax.vmap`. A loop then goes on until every seed is done, and those that are done
+before stay as they are.
+"""
+
+from functools import partial
+from inspect import unwrap
+from typing import Any, Literal
+
+import jax
+from jaxtyping import Array, Int
+from jaxtyping import Key as KeyArray
+
+from m2ac.algorithms import phases
+from m2ac.algorithms.phases import Trust
+from m2ac.compiling import compile_for_ensemble
+from m2ac.config import ModelConfig, SACConfig
+from m2ac.dynamics import fit as single
+from m2ac.dynamics.ensemble import Ensemble
+from m2ac.dynamics.fit import Dynamics, Fit, FitReport
+from m2ac.imagination.rollout import Imagination
+from m2ac.learners import sac
+from m2ac.learners.sac import SACLosses, SACState
+from m2ac.networks import MLP
+from m2ac.replay import Imagined, Real, add_real
+from m2ac.types import Key, Transition
+
+Keys = KeyArray[Array, "S"]
+"""One random key per seed."""
+
+# The functions themselves: what the compiler is told about them has to be told about the whole program.
+_fit_slice: Any = unwrap(single.fit_slice)
+_finish_fit: Any = unwrap(single.finish_fit)
+_imagine: Any = unwrap(phases.imagine)
+
+
+@partial(jax.jit, donate_argnums=0)
+def store(real: Real, rows: Transition, count: Int[Array, ""]) -> Real:
+    """Line 4 of Algorithm 1: every seed's D_env takes the first `count` rows of its own."""
+    return jax.vmap(add_real, in_axes=(0, 0, None))(real, rows, count)
+
+
+@partial(jax.jit, static_argnames="config")
+def start_fit(dynamics: Dynamics, real: Real, keys: Keys, fits: Int[Array, ""], config: ModelConfig) -> Fit:
+    """Line 5 of Algorithm 1 begins; `keys` are those of the fits, `fits` says how many there were."""
+
+    def start(dynamics: Dynamics, real: Real, key: Key) -> Fit:
+        return single.start_fit(dynamics, real, config, key=jax.random.fold_in(key, fits))
+
+    return jax.vmap(start)(dynamics, real, keys)
+
+
+@compile_for_ensemble(static_argnames="config")
+def fit_slice(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig) -> Fit:
+    """Go on with the fits that are not done, each for at most `budget` batches."""
+    return jax.vmap(lambda fit, real: _fit_slice(fit, real, budget, config))(fit, real)
+
+
+@compile_for_ensemble(static_argnames="config")
+def finish_fit(fit: Fit, real: Real, config: ModelConfig) -> tuple[Dynamics, FitReport]:
+    """Line 5 of Algorithm 1 ends."""
+    return jax.vmap(lambda fit, real: _finish_fit(fit, real, config))(fit, real)
+
+
+@compile_for_ensemble(static_argnames=("rollouts", "how"), donate_argnums=0)
+def imagine(
+    imagined: Imagined,
+    policy: MLP,
+    ensemble: Ensemble,
+    real: Real,
+    keys: Keys,
+    phase: Int[Array, ""],
+    *,
+    rollouts: int,
+    how: Imagination,
+) -> tuple[Imagined, Trust]:
+    """Lines 6-7 of Algorithm 1."""
+
+    def imagine_one(*own: Any) -> tuple[Imagined, Trust]:
+        return _imagine(*own, phase, rollouts=rollouts, how=how)
+
+    return jax.vmap(imagine_one)(imagined, policy, ensemble, real, keys)
+
+
+@partial(jax.jit, static_argnames=("batches", "batch_size", "real_share"))
+def draw_batches(
+    real: Real,
+    imagined: Imagined | None,
+    keys: Keys,
+    updates: Int[Array, ""],
+    *,
+    batches: int,
+    batch_size: int,
+    real_share: float | Literal["union"],
+) -> tuple[Transition, Keys]:
+    """The batches of line 8 of Algorithm 1, and the keys of the updates' own noise."""
+    how = partial(phases.draw_batches, batches=batches, batch_size=batch_size, real_share=real_share)
+    return jax.vmap(how, in_axes=(0, 0, 0, None))(real, imagined, keys, updates)
+
+
+@partial(jax.jit, static_argnames="config", donate_argnums=0)
+def update_many(state: SACState, batches: Transition, keys: Keys, config: SACConfig) -> tuple[SACState, SACLosses]:
+    """Line 8 of Algorithm 1: as many updates as there are batches on the second axis."""
+
+    def update(state: SACState, batches: Transition, key: Key) -> tuple[SACState, SACLosses]:
+        return sac.update_many(state, batches, config, key=key)
+
+    return jax.vmap(update)(state, batches, keys)

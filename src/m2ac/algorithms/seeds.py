@@ -1,0 +1,237 @@
+"""Several seeds of one configuration trained together: every compiled phase does its work for all of them at once.
+
+Seed for seed it is what `Training` does, up to the rounding of products that are batched. The seeds advance in
+lockstep: their counters are the same, their episodes may end at different times.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from m2ac.algorithms import seed_phases
+from m2ac.algorithms.collecting import after, block_size, host_rows, step_world
+from m2ac.algorithms.rhythm import Phase, Rhythm
+from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
+from m2ac.algorithms.training import FIT_SLICE, episode_metrics, fit_metrics, imagination, streams, trust_metrics
+from m2ac.config import AgentConfig
+from m2ac.dynamics.fit import Dynamics
+from m2ac.envs.world import Played, World
+from m2ac.learners.acting import ActingPolicy
+from m2ac.learners.sac import SACLosses, SACState
+from m2ac.replay import Imagined, Real
+from m2ac.types import RewardFn, TerminationFn
+
+T = TypeVar("T")
+
+
+class Arrays(NamedTuple):
+    """The arrays of the states of all seeds, which are their first axis."""
+
+    learner: SACState
+    real: Real
+    dynamics: Dynamics | None
+    imagined: Imagined | None
+
+
+class SeedsProgress(NamedTuple):
+    """Where a training of several seeds is."""
+
+    step: int
+    phase: Phase
+    settled: bool  # every update due for the collected steps is done: the moment to evaluate
+    metrics: tuple[Mapping[str, Any], ...] | None  # one per seed, once per cycle; times are those of all seeds together
+    episodes: tuple[Played | None, ...]  # one per seed: a training episode that has just ended
+
+
+class ManySeeds(Rhythm[SeedsProgress]):
+    """Runs of Algorithm 1 that differ in nothing but their seed."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        worlds: Sequence[World],
+        *,
+        termination_fn: TerminationFn | None = None,
+        reward_fn: RewardFn | None = None,
+        states: Sequence[State] | None = None,
+    ) -> None:
+        """`config` must be resolved; its seed counts for nothing, every seed is that of its world.
+
+        `states` are copied; they must have the same counters and sizes.
+        """
+        self.config = config
+        self.worlds = tuple(worlds)
+        self.imagination = imagination(config, termination_fn, reward_fn) if config.algo != "sac" else None
+        if states is None:
+            states = [_initial(config, world, learns_termination=termination_fn is None) for world in worlds]
+        assert len(states) == len(worlds) > 0
+        assert len({state.counters for state in states}) == 1, "seeds advance in lockstep"
+        self._counters = states[0].counters
+        self._episodes = tuple(state.episode for state in states)
+        self._arrays: Arrays = _stacked(*(Arrays(s.learner, s.real, s.dynamics, s.imagined) for s in states))
+        self._streams = _stacked(*(streams(world.seed) for world in worlds))
+        self._policies: tuple[ActingPolicy, ...] | None = None
+        self._cycles: list[dict[str, Any]] = [{} for _ in worlds]
+        self._losses: list[SACLosses] = []
+        self._ended: list[Played | None] = [None for _ in worlds]
+
+    @property
+    def counters(self) -> Counters:
+        """How far every seed is."""
+        return self._counters
+
+    def state_of(self, i: int) -> State:
+        """The whole state of one seed, as `Training` has it."""
+        return State(*_one_of(self._arrays, np.int32(i)), counters=self._counters, episode=self._episodes[i])
+
+    def states(self) -> list[State]:
+        """The whole state of every seed."""
+        return [self.state_of(i) for i in range(len(self.worlds))]
+
+    def acting_policy(self, i: int) -> ActingPolicy:
+        """The current policy of one seed, for use outside of compiled code."""
+        if self._policies is None:
+            layers = jax.device_get(self._arrays.learner.policy)  # one transfer for all seeds
+            self._policies = tuple(ActingPolicy((w[s], b[s]) for w, b in layers) for s in range(len(self.worlds)))
+        return self._policies[i]
+
+    def _collect(self, steps: int) -> None:
+        """Line 4 of Algorithm 1 in every world in turn, at random at first; what happened is stored in one go."""
+        assert self.config.random_steps is not None
+        started = time.perf_counter()
+        seeds = range(len(self.worlds))
+        room = block_size(steps, self._arrays.real.rows.reward.shape[1])
+        random = self.step < self.config.random_steps
+        policies = [None if random else self.acting_policy(s) for s in seeds]
+        rows = host_rows((len(seeds), room), self.worlds[0].obs_dim, self.worlds[0].action_dim)
+        rows_of = [jax.tree.map(lambda x, s=s: x[s], rows) for s in seeds]
+        counters, episodes, taken = self._counters, self._episodes, 0
+        try:
+            for taken in range(min(steps, room)):
+                stepped = [
+                    step_world(
+                        world, episodes[s], rows_of[s], taken, policies[s], seed=world.seed, step=self.step + taken
+                    )
+                    for s, world in enumerate(self.worlds)
+                ]
+                episodes = tuple(episode for episode, _ in stepped)
+                for s, (_, ended) in enumerate(stepped):
+                    if ended is not None:
+                        self._ended[s] = ended
+                        self._cycles[s] |= episode_metrics(ended)
+            taken += 1
+        except BaseException:
+            # Some worlds are a step ahead of what is stored, and where one of them is nobody knows; all begin anew.
+            episodes = tuple(after(episode) for episode in episodes)
+            raise
+        finally:
+            self._arrays = self._arrays._replace(real=seed_phases.store(self._arrays.real, rows, np.int32(taken)))
+            self._counters = counters._replace(steps=counters.steps + taken)
+            self._episodes = episodes
+        self._took("collect", started)
+
+    def _model(self) -> Iterator[SeedsProgress]:
+        """Lines 5-7 of Algorithm 1; a fit that is done waits for those that are not."""
+        arrays, config, counters = self._arrays, self.config, self._counters
+        assert arrays.dynamics is not None
+        assert arrays.imagined is not None
+        assert self.imagination is not None
+        started = time.perf_counter()
+        fits = np.int32(counters.fits)
+        fit = seed_phases.start_fit(arrays.dynamics, arrays.real, self._streams.fit, fits, config.model)  # line 5
+        while not np.all(fit.done):
+            yield self._progress("fitting")
+            fit = seed_phases.fit_slice(fit, arrays.real, np.int32(FIT_SLICE), config.model)
+        dynamics, report = seed_phases.finish_fit(fit, arrays.real, config.model)
+        for cycle, own_report in zip(self._cycles, self._each(report), strict=True):
+            cycle |= fit_metrics(own_report)
+        self._took("fit", started)
+        yield self._progress("imagining")
+
+        started = time.perf_counter()
+        imagined, trust = seed_phases.imagine(  # lines 6-7
+            arrays.imagined,
+            arrays.learner.policy,
+            dynamics.ensemble,
+            arrays.real,
+            self._streams.imagine,
+            fits,
+            rollouts=rollouts_per_phase(config),
+            how=self.imagination,
+        )
+        self._arrays = arrays._replace(dynamics=dynamics, imagined=imagined)
+        self._counters = counters._replace(fits=counters.fits + 1, modelled_at=counters.steps)
+        for cycle, own_trust in zip(self._cycles, self._each(trust), strict=True):
+            cycle |= trust_metrics(own_trust, scored=self.imagination.score is not None)
+        self._took("imagine", started)
+
+    def _learn(self) -> None:
+        """Line 8 of Algorithm 1: the updates of one environment step."""
+        arrays, config, counters = self._arrays, self.config, self._counters
+        assert config.updates_per_step is not None
+        started = time.perf_counter()
+        batches, keys = seed_phases.draw_batches(
+            arrays.real,
+            arrays.imagined,
+            self._streams.learn,
+            np.int32(counters.updates),
+            batches=config.updates_per_step,
+            batch_size=config.sac.batch_size,
+            real_share=config.replay.real_share,
+        )
+        learner, losses = seed_phases.update_many(arrays.learner, batches, keys, config.sac)
+        self._arrays = arrays._replace(learner=learner)
+        self._counters = counters._replace(updates=counters.updates + config.updates_per_step)
+        self._policies = None
+        self._losses.append(losses)
+        jax.block_until_ready(learner.log_temperature)
+        self._took("learn", started)
+
+    def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> SeedsProgress:
+        metrics = self.cycle_metrics() if ends_cycle else None
+        ended, self._ended = tuple(self._ended), [None for _ in self.worlds]
+        return SeedsProgress(self.step, phase, not self._updates_due(), metrics, ended)
+
+    def _took(self, phase: str, started: float) -> None:
+        name, seconds = f"time/{phase}", time.perf_counter() - started
+        for cycle in self._cycles:
+            cycle[name] = cycle.get(name, 0.0) + seconds
+
+    def _each(self, results: T) -> list[T]:
+        """Every seed's part of the results of a phase, on the host."""
+        fetched = jax.device_get(results)
+        return [jax.tree.map(lambda x, s=s: x[s], fetched) for s in range(len(self.worlds))]
+
+    def cycle_metrics(self) -> tuple[Mapping[str, Any], ...]:
+        """What happened to every seed since the last call or the start of the cycle, as plain numbers."""
+        metrics = [{"step": self.step, "updates": self._counters.updates, **cycle} for cycle in self._cycles]
+        if self._losses:
+            means = jax.tree.map(lambda *x: np.mean(np.concatenate(x, axis=1), axis=1), *self._losses)
+            for s, own in enumerate(metrics):
+                own |= {f"sac/{name}": float(value[s]) for name, value in means._asdict().items()}
+        self._cycles, self._losses = [{} for _ in self.worlds], []
+        return tuple(metrics)
+
+
+def _initial(config: AgentConfig, world: World, *, learns_termination: bool) -> State:
+    """The state that a training of the world's seed begins with."""
+    return init_state(
+        replace(config, seed=world.seed), world.obs_dim, world.action_dim, learns_termination=learns_termination
+    )
+
+
+@jax.jit
+def _stacked(*trees: T) -> T:
+    """One tree with a first axis for many that have none."""
+    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+
+@jax.jit
+def _one_of(tree: T, i: Any) -> T:
+    """The part of a stacked tree that is at index i of its first axis."""
+    return jax.tree.map(lambda x: x[i], tree)

@@ -1,0 +1,241 @@
+"""Several seeds trained together are, seed for seed, what separate trainings are."""
+
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from strange_envs import Plain
+from tiny import TINY, TINY_SAC
+
+from m2ac.algorithms import seed_phases
+from m2ac.algorithms.seeds import ManySeeds
+from m2ac.algorithms.state import State
+from m2ac.algorithms.training import Training
+from m2ac.config import AgentConfig, resolve
+from m2ac.dynamics.fit import finish_fit, fit_slice, start_fit
+from m2ac.envs.world import EnvError, World
+from m2ac.imagination.rollout import masked_rollouts
+from m2ac.learners.sac import sample_action
+from m2ac.replay import sample_obs
+from m2ac.runs.checkpoint import fingerprint
+from m2ac.settings import override
+
+SEEDS = (3, 11)
+CASES: dict[str, tuple[str, str]] = {
+    "m2ac": ("m2ac", "mbpo"),
+    "m2ac to the letter": ("m2ac", "epoch"),
+    "mbpo": ("mbpo", "mbpo"),
+    "sac": ("sac", "mbpo"),
+}
+each_case = pytest.mark.parametrize("case", list(CASES))
+
+
+def configured(case: str, **settings: Any) -> AgentConfig:
+    algo, rhythm = CASES[case]
+    tiny = {**(TINY_SAC if algo == "sac" else TINY), "retain": 2}  # one size for both rhythms: one program
+    return resolve(override(AgentConfig(algo=algo, rhythm=rhythm), {**tiny, **settings}), {}, action_dim=1, steps=120)
+
+
+def world(seed: int, env: Any = Plain) -> World:
+    return World(env(), seed=seed, stream="train")
+
+
+def alone(case: str, seed: int, **settings: Any) -> Training:
+    """Its ensemble learns when episodes terminate."""
+    return Training(configured(case, seed=seed, **settings), world(seed))
+
+
+def together(case: str, env: Any = Plain, **settings: Any) -> ManySeeds:
+    return ManySeeds(configured(case, **settings), [world(seed, env) for seed in SEEDS])
+
+
+def owned(state: State) -> State:
+    """A copy that outlives the next update, to which the arrays are donated."""
+    return jax.tree.map(lambda x: np.array(x) if isinstance(x, jax.Array) else x, state)
+
+
+def assert_same(a: Any, b: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def assert_close(a: Any, b: Any, tolerance: float) -> None:
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance), a, b)
+
+
+def of_seed(i: int, tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+class Told(NamedTuple):
+    """One seed's state amid the random steps, after the first step that is learned from, and some steps later."""
+
+    explored: State
+    begun: State
+    later: State
+    metrics: dict[str, Any]
+
+
+STAGES = (30, 51, 60)
+FOLD = 1  # of the fits' keys: one that stops at different epochs for the two seeds, before rounding has grown
+
+
+@cache
+def stories(case: str) -> tuple[list[Told], list[Told]]:
+    """Every seed's story in a training of its own, and in one with the others."""
+    apart = []
+    for seed in SEEDS:
+        training, states, metrics = alone(case, seed), [], {}
+        for until in STAGES:
+            for progress in training.run(until):
+                metrics = progress.metrics or metrics
+            states.append(owned(training.state))
+        apart.append(Told(*states, metrics))
+    many, all_states, all_metrics = together(case), [], ()
+    for until in STAGES:
+        for progress in many.run(until):
+            all_metrics = progress.metrics or all_metrics
+        all_states.append(many.states())
+    return apart, [Told(*states, own) for *states, own in zip(*all_states, all_metrics, strict=True)]
+
+
+@each_case
+def test_what_does_not_depend_on_rounding_is_the_same_bit_for_bit(case: str) -> None:
+    for own, shared in zip(*stories(case), strict=True):
+        assert_same(shared.explored, own.explored)  # networks, random steps, episodes
+        for state, other in ((shared.begun, own.begun), (shared.later, own.later)):
+            assert state.counters == other.counters
+            assert state.episode[:2] == other.episode[:2]
+            assert_same([x[:50] for x in state.real.rows], [x[:50] for x in other.real.rows])
+            assert_same((state.real.size, state.real.cursor), (other.real.size, other.real.cursor))
+            if other.dynamics is not None:
+                assert_same(state.dynamics.ensemble.elites, other.dynamics.ensemble.elites)
+                assert_same((state.imagined.counts, state.imagined.cursor), other.imagined[1:])
+        if CASES[case][1] == "mbpo":  # the first step with the policy, not yet learned
+            assert_same(shared.begun.real, own.begun.real)
+
+
+@each_case
+def test_what_was_fitted_imagined_and_learned_is_the_same_but_for_rounding(case: str) -> None:
+    for own, shared in zip(*stories(case), strict=True):
+        assert_close(shared.begun, own.begun, 1e-4)
+        assert_close(shared.later, own.later, 1e-4)
+        assert int(own.later.counters.updates) == (35 if CASES[case][1] == "epoch" else 10)
+
+
+@each_case
+def test_metrics_are_those_of_every_seed(case: str) -> None:
+    apart, together = stories(case)
+    for own, shared in zip(apart, together, strict=True):
+        assert shared.metrics.keys() == own.metrics.keys()
+        for name, value in own.metrics.items():
+            if not name.startswith("time/"):
+                np.testing.assert_allclose(shared.metrics[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+    assert together[0].metrics["sac/critic_loss"] != together[1].metrics["sac/critic_loss"]
+    assert together[0].later.episode.number != together[1].later.episode.number  # episodes end when they end
+
+
+def explored(case: str, **settings: Any) -> tuple[list[State], ManySeeds]:
+    """Trainings after their random steps, and one of all their seeds."""
+    many = together(case, **settings)
+    list(many.run(50))
+    return many.states(), many
+
+
+def test_a_fit_that_stops_early_is_not_touched_by_the_others() -> None:
+    model = {"max_epochs": 60, "patience": 1, "patience_batches": 1, "batch_size": 16}
+    states, many = explored("m2ac", model={**model, "improvement": 0.1, "learning_rate": 0.003})
+    config, real, keys = many.config.model, many._arrays.real, many._streams.fit
+    assert many._arrays.dynamics is not None
+    fits = seed_phases.start_fit(many._arrays.dynamics, real, keys, np.int32(FOLD), config)
+    alone = [
+        start_fit(s.dynamics, s.real, config, key=jax.random.fold_in(k, FOLD))
+        for s, k in zip(states, keys, strict=True)
+    ]
+    for i, fit in enumerate(alone):
+        assert_same(of_seed(i, (fits.split, fits.shuffle)), (fit.split, fit.shuffle))
+        assert_same(jax.random.key_data(fits.key[i]), jax.random.key_data(fit.key))
+    waiting: dict[int, Any] = {}
+    while not np.all(fits.done):
+        fits = seed_phases.fit_slice(fits, real, np.int32(4), config)  # three batches are an epoch
+        waiting = {i: of_seed(i, fits._replace(key=None)) for i in range(2) if fits.done[i]} | waiting
+    dynamics, report = seed_phases.finish_fit(fits, real, config)
+    for i, (state, fit) in enumerate(zip(states, alone, strict=True)):
+        assert_same(of_seed(i, fits._replace(key=None)), waiting[i])
+        while not fit.done:
+            fit = fit_slice(fit, state.real, np.int32(4), config)
+        own_dynamics, own_report = finish_fit(fit, state.real, config)
+        assert int(report.epochs[i]) == int(own_report.epochs)
+        assert_close(of_seed(i, (dynamics.ensemble, report)), (own_dynamics.ensemble, own_report), 1e-3)
+    assert report.epochs[0] != report.epochs[1]
+    assert max(report.epochs) < 60
+
+
+def test_every_seed_draws_the_members_it_draws_alone() -> None:
+    states, many = explored("m2ac")
+
+    def members(state: Any, key: Any) -> Any:
+        starts = sample_obs(state.real, 40, key=key)
+        policy = state.learner.policy
+        ensemble = state.dynamics.ensemble
+        return masked_rollouts(partial(sample_action, policy), ensemble, starts, many.imagination, key=key).member
+
+    drawn = jax.jit(jax.vmap(members))(many._arrays, many._streams.imagine)
+    for state, key, row in zip(states, many._streams.imagine, drawn, strict=True):
+        assert_same(row, jax.jit(members)(state, key))
+    assert (np.asarray(drawn[0]) != np.asarray(drawn[1])).any()
+
+
+def test_a_state_of_one_seed_is_trained_on_alone_or_put_back_again() -> None:
+    many = together("m2ac")
+    list(many.run(55))
+    apart = []
+    for i, seed in enumerate(SEEDS):
+        training = Training(configured("m2ac", seed=seed), world(seed), state=many.state_of(i))
+        assert training.rejoin()
+        list(training.run(60))
+        apart.append(training)
+    again = ManySeeds(many.config, [world(seed) for seed in SEEDS], states=many.states())
+    assert [fingerprint(s) for s in again.states()] == [fingerprint(s) for s in many.states()]
+    list(many.run(60))
+    for i, training in enumerate(apart):
+        assert_close(many.state_of(i), training.state, 1e-4)
+        obs = np.array([[0.1, 0.2]], np.float32)
+        np.testing.assert_allclose(many.acting_policy(i)(obs), training.acting_policy()(obs), atol=1e-5)
+
+
+def test_nothing_compiles_after_the_second_cycle(compilations: list[str]) -> None:
+    many = together("m2ac")
+    list(many.run(76))
+    before = len(compilations)
+    list(many.run(105))
+    assert many.counters.fits == 3
+    assert compilations[before:] == []
+
+
+class Breaking(Plain):
+    """The second of them raises at its 63rd step."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.number, self.taken = type(self).made, 0
+
+    def step(self, action: Any) -> Any:
+        self.taken += 1
+        if self.number == 2 and self.taken == 63:
+            raise OSError("the cable is loose")
+        return super().step(action)
+
+
+def test_a_world_that_fails_leaves_every_seed_whole_and_in_step() -> None:
+    many = together("sac", Breaking)
+    with pytest.raises(EnvError, match="the cable is loose"):
+        list(many.run(100))
+    for state in many.states():
+        assert state.counters.steps == int(state.real.size) == 62
+        assert state.episode.length == 0
+    list(many.run(70))
+    assert [s.counters.steps for s in many.states()] == [70, 70]
