@@ -5,6 +5,7 @@ import pytest
 from m2ac import bench
 from m2ac.bench import Timing, bench_config, fit_flops, layer_products, measure, rollout_flops, sac_flops
 from m2ac.cli import main
+from m2ac.settings import override
 
 
 def test_products_of_a_network_by_hand():
@@ -41,6 +42,9 @@ def test_every_phase_runs_at_small_sizes():
         bench.sac_updates(small, repeats=1, rows=50, updates=3),
         bench.ensemble_steps(small, repeats=1, rows=50, batches=2),
         bench.imagined_rows(small, repeats=1, rows=50),
+        bench.imagined_rows(override(small, {"mask": {"rate": 1.0, "penalty": 0.0}}), repeats=1, rows=50),
+        *bench.cycle_steps(small, stored=(50, 80), repeats=1),
+        *bench.start_up(["--model.hidden", "8", "--sac.hidden", "8", "--rollouts-per-update", "1"]),
         bench.acting(repeats=1, sampled=True),
         bench.gemm(32, repeats=1),
     ):

@@ -7,7 +7,9 @@ import itertools
 import os
 import resource
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -50,15 +52,15 @@ def measure(
     phase: str, unit: str, call: Callable[[], Any], *, units: float, repeats: int, flops: float | None = None
 ) -> Timing:
     """Time `call`, which does `units` of work; its first call is told apart."""
+    first = _timed(call)
+    times = [_timed(call) / units for _ in range(repeats)]
+    return Timing(phase, unit, min(times), statistics.median(times), first, flops)
+
+
+def _timed(call: Callable[[], Any]) -> float:
     started = time.perf_counter()
     jax.block_until_ready(call())
-    first = time.perf_counter() - started
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append((time.perf_counter() - started) / units)
-    return Timing(phase, unit, min(times), statistics.median(times), first, flops)
+    return time.perf_counter() - started
 
 
 def layer_products(sizes: Iterable[int]) -> list[int]:
@@ -189,7 +191,8 @@ def imagined_rows(config: AgentConfig, *, repeats: int, rows: int = 25_000) -> T
         )
         return trust
 
-    kept = "everything" if config.mask.rate == 1 else "the most trusted"
+    everything = how.score is None
+    kept = "everything" if everything else "the most trusted"
     name = f"imagined transition, {config.model.members} members, length {config.horizon}, keeping {kept}"
     return measure(
         name,
@@ -197,8 +200,104 @@ def imagined_rows(config: AgentConfig, *, repeats: int, rows: int = 25_000) -> T
         call,
         units=rollouts * config.horizon,
         repeats=repeats,
-        flops=rollout_flops(config, config.model.members),
+        flops=rollout_flops(config, 1 if everything else config.model.members),
     )
+
+
+def cycle_steps(config: AgentConfig, *, stored: Iterable[int], repeats: int) -> list[Timing]:
+    """Steps of a training cycle without the fit, and their share of its rollouts, for buffers of different sizes.
+
+    The sizes take turns, so that a disturbance meets them alike.
+    """
+    steps = 25
+    calls = {rows: _cycle(config, rows, steps) for rows in stored}
+    firsts = {rows: _timed(call) for rows, call in calls.items()}
+    times: dict[int, list[float]] = {rows: [] for rows in calls}
+    for _ in range(repeats):
+        for rows, call in calls.items():
+            times[rows].append(_timed(call) / steps)
+    return [
+        Timing(f"cycle without its fit, {rows} rows stored", "step", min(t), statistics.median(t), firsts[rows], None)
+        for rows, t in times.items()
+    ]
+
+
+def _cycle(config: AgentConfig, rows: int, steps: int) -> Callable[[], Any]:
+    assert config.model_every is not None
+    assert config.updates_per_step is not None
+    rollouts = rollouts_per_phase(config) * steps // config.model_every
+    how = imagination(config, lambda obs, action, next_obs: jnp.array(False), None)
+    state = filled_state(config, rows)
+    new = jax.tree.map(lambda x: np.asarray(x[:1]), state.real.rows)
+    key, zero = jax.random.key(4), np.int32(0)
+
+    def call() -> Any:
+        nonlocal state
+        assert state.dynamics is not None
+        assert state.imagined is not None
+        ensemble, policy = state.dynamics.ensemble, state.learner.policy
+        imagined, _ = phases.imagine(
+            state.imagined, policy, ensemble, state.real, key, zero, rollouts=rollouts, how=how
+        )
+        state = state._replace(imagined=imagined)
+        losses = None
+        for _ in range(steps):
+            state = state._replace(real=phases.store(state.real, new, np.int32(1)))
+            batches, noise_key = phases.draw_batches(
+                state.real,
+                state.imagined,
+                key,
+                zero,
+                batches=config.updates_per_step,
+                batch_size=config.sac.batch_size,
+                real_share=config.replay.real_share,
+            )
+            learner, losses = update_many(state.learner, batches, config.sac, key=noise_key)
+            state = state._replace(learner=learner)
+        return losses
+
+    return call
+
+
+# The command itself, told apart at its first real step and at its first update, where it has shown enough.
+_START_UP = """
+import os, sys, time
+from m2ac import cli
+cli.prepare_jax()
+from m2ac.algorithms.training import Training
+from m2ac.envs.world import World
+
+def tell_first(owner, name, after):
+    plain = getattr(owner, name)
+    def told(self, *args):
+        setattr(owner, name, plain)
+        result = plain(self, *args)
+        print(time.time() - float(sys.argv[1]), flush=True)
+        if after:
+            os._exit(0)
+        return result
+    setattr(owner, name, told)
+
+tell_first(World, "step", after=False)
+tell_first(Training, "_learn", after=True)
+cli.main(sys.argv[2:])
+"""
+
+
+def start_up(settings: Iterable[str] = ("--env", "HalfCheetah-v5", "--horizon", "1")) -> list[Timing]:
+    """`m2ac train` from its call to its first environment step, and to its first update after a fit of one epoch."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [
+            _start_up([*settings, "--out", f"{folder}/{i}"]) for i in range(2)
+        ]  # the second finds the programs of the first
+    names = "m2ac train to its first environment step", "m2ac train to its first update, fit of one epoch"
+    return [Timing(name, "start", warm, warm, first, None) for name, first, warm in zip(names, *runs, strict=True)]
+
+
+def _start_up(settings: list[str]) -> list[float]:
+    command = [sys.executable, "-c", _START_UP, str(time.time()), "train", "--model.max-epochs", "1", *settings]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [float(seconds) for seconds in told.split()]
 
 
 def acting(*, repeats: int, sampled: bool) -> Timing:
@@ -228,10 +327,10 @@ def timings(*, quick: bool) -> Iterator[Timing]:
     yield imagined_rows(keep_all, repeats=repeats)
     yield acting(repeats=repeats, sampled=False)
     yield acting(repeats=repeats, sampled=True)
+    yield from start_up()
     if quick:
         return
-    for rows in (20_000, 200_000):
-        yield sac_updates(base, repeats=repeats, rows=rows, updates=10)
+    yield from cycle_steps(base, stored=(20_000, 200_000), repeats=repeats)
     for batch in (128, 512):
         yield sac_updates(replace(base, sac=replace(base.sac, batch_size=batch)), repeats=repeats, updates=10)
     for members in (3, 5):

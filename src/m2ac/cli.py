@@ -1,9 +1,11 @@
 """The command line: parse, call, print. JAX and Gymnasium are imported only by the commands that need them."""
 
 import functools
+import hashlib
 import io
 import json
 import os
+import platform
 import re
 import sys
 from contextlib import redirect_stderr
@@ -67,7 +69,7 @@ def _train(args: list[str]) -> int:
         default=default,
         description="One training run. --config FILE takes the config.json of a run for the defaults of all below.",
     )
-    _prepare_jax()
+    prepare_jax()
     from m2ac.runs.execute import execute
 
     result = execute(config, stream=sys.stderr)
@@ -232,8 +234,19 @@ def _with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:
     return args, None
 
 
-def _prepare_jax() -> None:
+def prepare_jax() -> None:
     """Keep compiled programs between runs: the second start is faster by the time they took to compile."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "jax"
+    # Programs are made for one kind of processor; a home directory may be shared by several.
+    kind = hashlib.sha256(_processor().encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "jax" / kind
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+
+def _processor() -> str:
+    """What this processor can do, as far as it says."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
