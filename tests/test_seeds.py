@@ -1,6 +1,9 @@
 """Several seeds trained together are, seed for seed, what separate trainings are."""
 
+import os
+import signal
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +12,8 @@ import pytest
 from strange_envs import Plain
 from tiny import TINY, TINY_SAC
 
+from m2ac import M2AC, MBPO, SAC, ConfigError, learn_together
+from m2ac.agent import Agent
 from m2ac.algorithms import seed_phases
 from m2ac.algorithms.seeds import ManySeeds
 from m2ac.algorithms.state import State
@@ -239,3 +244,129 @@ def test_a_world_that_fails_leaves_every_seed_whole_and_in_step() -> None:
         assert state.episode.length == 0
     list(many.run(70))
     assert [s.counters.steps for s in many.states()] == [70, 70]
+
+
+# Agents that learn together
+
+ROOM = {"replay.capacity": 120, "retain": 2}  # as above: the same programs
+
+
+def agents(kind: type[Agent] = M2AC, **settings: Any) -> list[Agent]:
+    tiny = TINY_SAC if kind is SAC else TINY
+    return [kind(Plain(), seed=seed, **{**tiny, **ROOM, **settings}) for seed in SEEDS]
+
+
+def state_of(agent: Agent) -> State:
+    assert agent._training is not None
+    return agent._training.state
+
+
+def test_agents_that_learn_together_are_those_that_learn_apart(tmp_path: Path) -> None:
+    apart, joined = agents(), agents()
+    for agent in apart:
+        agent.learn(58).learn(2)
+    learn_together(joined, 58)
+    learn_together(joined, 2)
+    obs = np.array([0.3, -0.2], np.float32)
+    for i, (own, shared) in enumerate(zip(apart, joined, strict=True)):
+        assert shared.num_timesteps == 60
+        assert_close(state_of(shared), state_of(own), 1e-4)
+        action = shared.predict(obs, deterministic=True)[0]
+        np.testing.assert_allclose(action, own.predict(obs, deterministic=True)[0], atol=1e-4)
+        assert len(shared.evaluate(1, eval_env=Plain())) == 1
+        shared.save(tmp_path / str(i))
+        loaded = M2AC.load(tmp_path / str(i), Plain())
+        assert fingerprint(state_of(loaded)) == fingerprint(state_of(shared))
+        np.testing.assert_array_equal(loaded.predict(obs, deterministic=True)[0], action)
+        own.learn(2)
+        assert_close(state_of(loaded.learn(2)), state_of(own), 1e-4)
+
+
+def test_a_callback_sees_agents_that_are_up_to_date_and_stops_by_false() -> None:
+    joined, seen = agents(SAC), []
+
+    def callback(given: Any, progress: Any) -> bool:
+        assert given is joined
+        assert [m["step"] for m in progress.metrics] == [agent.num_timesteps for agent in joined]
+        seen.append((progress.step, [int(state_of(agent).real.size) for agent in joined]))
+        return len(seen) < 2
+
+    learn_together(joined, 120, callback, progress_bar=True)
+    assert seen == [(75, [75, 75]), (100, [100, 100])]
+    learn_together(joined, 3)
+    assert [agent.num_timesteps for agent in joined] == [103, 103]
+
+
+def test_a_signal_leaves_the_agents_whole() -> None:
+    joined = agents(SAC)
+    with pytest.raises(KeyboardInterrupt):
+        learn_together(joined, 120, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    assert [agent.num_timesteps for agent in joined] == [76, 76]
+    assert [int(state_of(agent).real.size) for agent in joined] == [76, 76]
+
+
+def test_buffers_of_different_room_are_made_alike() -> None:
+    first, second = agents(SAC, **{"replay.capacity": None})
+    first.learn(80, lambda agent, progress: progress.step < 55)
+    second.learn(55)
+    learn_together([first, second], 5)
+    assert [state_of(agent).real.rows.reward.shape for agent in (first, second)] == [(80,), (80,)]
+
+
+def far(kind: type[Agent]) -> list[Agent]:
+    first, second = agents(kind)
+    return [first, second.learn(5)]
+
+
+def sharing() -> list[Agent]:
+    env = Plain()
+    return [SAC(env, seed=seed, **TINY_SAC) for seed in SEEDS]
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (list, "agents must not be empty; make some that differ in their seed"),
+        (
+            lambda: [agents()[0], agents(horizon=3)[1]],
+            "agents must differ in their seed alone, but agents[1] has horizon=3; let it learn apart",
+        ),
+        (lambda: [agents()[0], agents(MBPO)[1]], "but agents[1] has algo=mbpo; let it learn apart"),
+        (lambda: agents(SAC)[:1] * 2, "agents[0] and agents[1] have the same seed; every agent must have one of its"),
+        (sharing, "agents[0] and agents[1] have the same env; every agent must have one of its own"),
+        (
+            lambda: [agents()[0], agents(reward_fn=lambda obs, action, next_obs: obs[0])[1]],
+            "agents must have one reward_fn, but agents[1] has another; give the same to all",
+        ),
+        (
+            lambda: [SAC("Pendulum-v1", seed=0, **TINY_SAC), SAC("MountainCarContinuous-v0", seed=1, **TINY_SAC)],
+            "agents must have the same task, but agents[1] has <TimeLimit<",
+        ),
+        (
+            lambda: far(SAC),
+            "agents must be equally far, but agents[1] has taken 5 steps and made 0 updates, agents[0] 0 and 0; "
+            "let those behind learn on their own first",
+        ),
+    ],
+)
+def test_agents_that_cannot_learn_together_are_refused_with_the_remedy(made: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        learn_together(made(), 10)
+    assert message in str(caught.value)
+
+
+def test_agents_that_began_in_another_way_are_refused() -> None:
+    first, second = agents(SAC, random_steps=None)
+    first.learn(400, lambda agent, progress: False)  # a fifth of a short run is random
+    second.learn(500, lambda agent, progress: False)
+    with pytest.raises(ConfigError) as caught:
+        learn_together([first, second], 10)
+    assert str(caught.value) == (
+        "agents must have begun alike, but agents[1] began with random_steps=100; "
+        "let all begin with the same total_timesteps"
+    )
+
+
+def test_learning_nothing_together_is_refused() -> None:
+    with pytest.raises(ConfigError, match="total_timesteps must be a positive whole number, got 0"):
+        learn_together(agents(SAC), 0)

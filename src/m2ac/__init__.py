@@ -13,6 +13,7 @@ from m2ac.settings import ConfigError
 
 if TYPE_CHECKING:
     from m2ac.agent import M2AC, MBPO, SAC
+    from m2ac.together import learn_together
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ReplayConfig",
     "RunConfig",
     "SACConfig",
+    "learn_together",
 ]
 
 
@@ -35,4 +37,8 @@ def __getattr__(name: str) -> Any:
         from m2ac import agent
 
         return getattr(agent, name)
+    if name == "learn_together":
+        from m2ac.together import learn_together
+
+        return learn_together
     raise AttributeError(f"module 'm2ac' has no attribute {name!r}")

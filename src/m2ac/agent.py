@@ -63,7 +63,8 @@ class Agent:
         scale = self._world.scale
         _check_function("termination_fn", termination_fn, self._world, kind="bool")
         _check_function("reward_fn", reward_fn, self._world, kind="float")
-        self._own = [n for n, f in (("termination_fn", termination_fn), ("reward_fn", reward_fn)) if f is not None]
+        self._given = {"termination_fn": termination_fn, "reward_fn": reward_fn}
+        self._own = [name for name, function in self._given.items() if function is not None]
         self._termination_fn = _in_env_units(termination_fn, scale) or self.task.terminated
         self._reward_fn = _in_env_units(reward_fn, scale)
         self._training: Training | None = None
@@ -77,13 +78,10 @@ class Agent:
 
     def learn(self, total_timesteps: int, callback: Callback | None = None, *, progress_bar: bool = False) -> Self:
         """Take that many environment steps more and learn from them."""
-        if not isinstance(total_timesteps, int | np.integer) or total_timesteps <= 0:
-            raise ConfigError(
-                f"total_timesteps must be a positive whole number, got {total_timesteps!r}; they are taken in addition"
-            )
+        check_steps(total_timesteps)
         training = self._prepared(self.num_timesteps + total_timesteps)
         until = training.step + total_timesteps
-        watch = _Watch(until) if progress_bar else None
+        watch = Watch(until) if progress_bar else None
         with stopping() as stop:
             try:
                 for progress in training.run(until):
@@ -204,7 +202,7 @@ class Agent:
         return self._policy[1]
 
 
-class _Watch:
+class Watch:
     """A progress bar over one call of `learn`."""
 
     def __init__(self, until: int) -> None:
@@ -214,6 +212,7 @@ class _Watch:
         self.started = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
+        """Show where the training is."""
         self.pace.update(progress.step)
         seen: Mapping[str, Any] = progress.metrics or {}
         self.status = self.status._replace(
@@ -248,6 +247,12 @@ class SAC(Agent):
 
 
 AGENTS: Mapping[str, type[Agent]] = {kind.algo: kind for kind in (M2AC, MBPO, SAC)}
+
+
+def check_steps(steps: Any) -> None:
+    """Refuse what is no number of steps."""
+    if not isinstance(steps, int | np.integer) or steps <= 0:
+        raise ConfigError(f"total_timesteps must be a positive whole number, got {steps!r}; they are taken in addition")
 
 
 def _agent_config(config: AgentConfig) -> AgentConfig:
