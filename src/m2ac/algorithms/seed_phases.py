@@ -29,10 +29,13 @@ from m2ac.types import Key, Transition
 Keys = KeyArray[Array, "S"]
 """One random key per seed."""
 
-# The functions themselves: what the compiler is told about them has to be told about the whole program.
+# The functions themselves: what the compiler is told about each has to be told about the whole program.
+_start_fit: Any = unwrap(single.start_fit)
 _fit_slice: Any = unwrap(single.fit_slice)
 _finish_fit: Any = unwrap(single.finish_fit)
 _imagine: Any = unwrap(phases.imagine)
+_draw_batches: Any = unwrap(phases.draw_batches)
+_update_many: Any = unwrap(sac.update_many)
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -46,7 +49,7 @@ def start_fit(dynamics: Dynamics, real: Real, keys: Keys, fits: Int[Array, ""], 
     """Line 5 of Algorithm 1 begins; `keys` are those of the fits, `fits` says how many there were."""
 
     def start(dynamics: Dynamics, real: Real, key: Key) -> Fit:
-        return single.start_fit(dynamics, real, config, key=jax.random.fold_in(key, fits))
+        return _start_fit(dynamics, real, config, key=jax.random.fold_in(key, fits))
 
     return jax.vmap(start)(dynamics, real, keys)
 
@@ -95,7 +98,7 @@ def draw_batches(
     real_share: float | Literal["union"],
 ) -> tuple[Transition, Keys]:
     """The batches of line 8 of Algorithm 1, and the keys of the updates' own noise."""
-    how = partial(phases.draw_batches, batches=batches, batch_size=batch_size, real_share=real_share)
+    how = partial(_draw_batches, batches=batches, batch_size=batch_size, real_share=real_share)
     return jax.vmap(how, in_axes=(0, 0, 0, None))(real, imagined, keys, updates)
 
 
@@ -104,6 +107,6 @@ def update_many(state: SACState, batches: Transition, keys: Keys, config: SACCon
     """Line 8 of Algorithm 1: as many updates as there are batches on the second axis."""
 
     def update(state: SACState, batches: Transition, key: Key) -> tuple[SACState, SACLosses]:
-        return sac.update_many(state, batches, config, key=key)
+        return _update_many(state, batches, config, key=key)
 
     return jax.vmap(update)(state, batches, keys)
