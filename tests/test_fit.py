@@ -293,3 +293,15 @@ def test_members_in_one_batched_product_say_the_same(monkeypatch, learns_termina
     monkeypatch.setattr(ensembles, "batched_members", lambda: True)
     batched = everything()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), apart, batched)
+
+
+def test_the_clamped_variance_in_one_step_is_that_of_the_clamped_logarithm():
+    low, high = jnp.array(-10.0), jnp.array(0.5)
+    x = jnp.concatenate([jnp.linspace(-30.0, 20.0, 1001), jnp.array([-jnp.inf, -1e30, -200.0, 200.0, 1e30, jnp.inf])])
+    expected = np.exp(np.asarray(soft_clamp(x, low, high), np.float64))
+    np.testing.assert_allclose(ensembles.soft_clamped_variance(x, low, high)[:-6], expected[:-6], rtol=2e-5)
+    ends = np.exp(-10.0), np.exp(-10.0) + np.exp(0.5)
+    np.testing.assert_allclose(
+        ensembles.soft_clamped_variance(x, low, high)[-6:], [ends[0]] * 3 + [ends[1]] * 3, rtol=1e-6
+    )
+    assert np.isnan(ensembles.soft_clamped_variance(jnp.array(jnp.nan), low, high))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m2ac.config import mask_rates
-from m2ac.imagination.mask import floor_of_share, keep_all, most_rows_kept, rank_mask
+from m2ac.imagination.mask import floor_of_share, keep_all, most_rows_kept, rank_mask, smallest
 
 NAN, INF = float("nan"), float("inf")
 
@@ -117,3 +117,22 @@ def test_rate_one_is_keep_all(u):
     u = jnp.array(u, dtype=jnp.float32)
     ranked = rank_mask((Fraction(1),))(u, alive, jnp.int32(0))
     np.testing.assert_array_equal(ranked, keep_all(u, alive, jnp.int32(0)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([-np.inf, -3.5, -0.0, 0.0, 1e-45, 0.25, 7.0, 7.0, 1e38, np.inf])
+        | st.floats(width=32, allow_nan=False),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(0, 13),
+    st.booleans(),
+)
+def test_the_smallest_are_those_that_a_stable_sort_puts_in_front(numbers, count, x64):
+    with jax.enable_x64(x64):
+        x = jnp.array(numbers, dtype=float)
+        expected = np.zeros(len(numbers), dtype=bool)
+        expected[np.argsort(np.asarray(x), kind="stable")[:count]] = True
+        np.testing.assert_array_equal(smallest(x, jnp.int32(count)), expected)

@@ -39,6 +39,7 @@ class Output(NamedTuple):
 
     mean: Float[Array, "*B D1"]  # reward, then next_obs − obs
     log_variance: Float[Array, "*B D1"]
+    variance: Float[Array, "*B D1"]
     termination: Float[Array, "*B"] | None
 
 
@@ -68,11 +69,18 @@ def soft_clamp(x: Array, low: Array, high: Array) -> Array:
     return low + jax.nn.softplus(x - low)
 
 
+def soft_clamped_variance(x: Array, low: Array, high: Array) -> Array:
+    """exp(soft_clamp(x, low, high)), with one exponential in place of five transcendental functions."""
+    return jnp.exp(low) + 1.0 / (jnp.exp(-high) + jnp.exp(-x))
+
+
 def _read(params: EnsembleParams, raw: Float[Array, "*B O"]) -> Output:
     dims = params.max_log_variance.shape[0]
+    bounds = params.min_log_variance, params.max_log_variance
     return Output(
         mean=raw[..., :dims],
-        log_variance=soft_clamp(raw[..., dims : 2 * dims], params.min_log_variance, params.max_log_variance),
+        log_variance=soft_clamp(raw[..., dims : 2 * dims], *bounds),
+        variance=soft_clamped_variance(raw[..., dims : 2 * dims], *bounds),
         termination=raw[..., 2 * dims] if raw.shape[-1] > 2 * dims else None,
     )
 
@@ -102,9 +110,7 @@ def predict(
     """Every member's distribution of (reward, next_obs − obs), and whether it expects the end of the episode."""
     x = standardise(ensemble, obs, action)
     outputs = member_outputs(ensemble.params, [x] * len(ensemble.params.members))
-    prediction = Gaussian(
-        mean=jnp.stack([o.mean for o in outputs]), variance=jnp.exp(jnp.stack([o.log_variance for o in outputs]))
-    )
+    prediction = Gaussian(mean=jnp.stack([o.mean for o in outputs]), variance=jnp.stack([o.variance for o in outputs]))
     if outputs[0].termination is None:
         return prediction, None
     return prediction, jnp.stack([o.termination for o in outputs]) > 0
@@ -140,4 +146,4 @@ def predict_drawn(
     raw = jnp.zeros((most * CHUNK, members[0][-1].bias.shape[0]))
     output = _read(ensemble.params, jax.lax.fori_loop(0, ends[-1], add_chunk, raw)[place])
     ending = None if output.termination is None else output.termination > 0
-    return Gaussian(output.mean, jnp.exp(output.log_variance)), ending
+    return Gaussian(output.mean, output.variance), ending

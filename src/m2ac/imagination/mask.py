@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -37,11 +38,29 @@ def rank_mask(rates: tuple[Fraction, ...]) -> Mask:
         count = floor_of_share(
             (jnp.asarray(numerators)[h], jnp.asarray(denominators)[h]), jnp.sum(alive, dtype=jnp.int32)
         )
-        order = jnp.argsort(jnp.where(usable, uncertainty, jnp.inf), stable=True)
-        first = jnp.arange(order.shape[0]) < count
-        return jnp.zeros_like(usable).at[order].set(first) & usable
+        return smallest(jnp.where(usable, uncertainty, jnp.inf), count) & usable
 
     return mask
+
+
+def smallest(x: Float[Array, "B"], count: Int[Array, ""]) -> Bool[Array, "B"]:
+    """The `count` smallest entries, none of them a NaN; ties go to the first.
+
+    What a stable sort would put in front, without sorting: the bits of the last one are found one after the other.
+    """
+    unsigned = jnp.dtype(f"uint{8 * x.dtype.itemsize}").type
+    sign = unsigned(1 << (8 * x.dtype.itemsize - 1))
+    bits = jax.lax.bitcast_convert_type(x + 0.0, unsigned)  # −0 + 0 is 0: the two zeros are one number
+    rank = jnp.where(bits >= sign, ~bits, bits | sign)  # in the order of the numbers
+
+    def add_bit(i: Int[Array, ""], last: Array) -> Array:
+        higher = last | (sign >> i.astype(unsigned))
+        return jnp.where(jnp.sum(rank < higher, dtype=jnp.int32) < count, higher, last)
+
+    last = jax.lax.fori_loop(0, 8 * x.dtype.itemsize, add_bit, unsigned(0))
+    below, level = rank < last, rank == last
+    room = count - jnp.sum(below, dtype=jnp.int32)
+    return below | (level & (jnp.cumsum(level, dtype=jnp.int32) <= room))
 
 
 def most_rows_kept(rates: Sequence[Fraction], rollouts: int, stop: Literal["nonstop", "hardstop"]) -> int:

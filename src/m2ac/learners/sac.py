@@ -18,6 +18,9 @@ from m2ac.types import Key, Transition
 
 Critics = tuple[MLP, MLP]
 
+UNROLL = 2
+"""Updates per round of the compiled loop: of two, one reads what the other wrote; a single one would copy it back."""
+
 
 class SACState(NamedTuple):
     """Everything Soft Actor-Critic learns, and its optimisers."""
@@ -150,5 +153,4 @@ def update(
 def update_many(state: SACState, batches: Transition, config: SACConfig, *, key: Key) -> tuple[SACState, SACLosses]:
     """One update per batch on the first axis, in one compiled scan with the noise drawn before it."""
     noise = jax.random.normal(key, (batches.reward.shape[0], 2, *batches.action.shape[1:]))
-    # Two updates a round: one of them then reads what the other wrote, where a single one would copy it back.
-    return jax.lax.scan(lambda s, x: update(s, x[0], x[1], config), state, (batches, noise), unroll=2)
+    return jax.lax.scan(lambda s, x: update(s, x[0], x[1], config), state, (batches, noise), unroll=UNROLL)
