@@ -306,9 +306,9 @@ def test_a_signal_leaves_the_agents_whole() -> None:
 
 
 def test_buffers_of_different_room_are_made_alike() -> None:
-    first, second = agents(SAC, **{"replay.capacity": None})
-    first.learn(80, lambda agent, progress: progress.step < 55)
-    second.learn(55)
+    first, second = agents(SAC, random_steps=60, **{"replay.capacity": None})
+    first.learn(80, lambda agent, progress: False)
+    second.learn(50)
     learn_together([first, second], 5)
     assert [state_of(agent).real.rows.reward.shape for agent in (first, second)] == [(80,), (80,)]
 
