@@ -96,6 +96,7 @@ if __name__ == "__main__":
             "sac_update": sac_update,
             "ensemble_step": ensemble_step,
             "imagined_all": partial(imagined, MASKED),
+            "imagined_all_in_blocks": partial(imagined, MASKED),
             "imagined_one": partial(imagined, KEEP_ALL),
             "cycle": cycle,
             "acting": acting,

@@ -35,6 +35,9 @@ PHASES = {
     "sac_update": Phase("SAC update, batch 256, 200 per call", "update", "sac_update", ALL),
     "ensemble_step": Phase("ensemble training step, 7 × 256 rows", "step", "ensemble_step", MODEL_BASED),
     "imagined_all": Phase("imagined transition, all members asked", "transition", "imagined_all", MODEL_BASED),
+    "imagined_all_in_blocks": Phase(
+        "the same, theirs in blocks too", "transition", "imagined_all_in_blocks", MODEL_BASED
+    ),
     "imagined_one": Phase("imagined transition, all kept (MBPO)", "transition", "imagined_one", MODEL_BASED),
     "acting": Phase("acting on one observation", "action", "acting", ALL),
     "cycle": Phase("MBPO cycle of 250 steps", "cycle", "cycle", MODEL_BASED, every=2),
