@@ -299,8 +299,8 @@ def test_a_callback_sees_agents_that_are_up_to_date_and_stops_by_false() -> None
 
 def test_a_signal_leaves_the_agents_whole() -> None:
     joined = agents(SAC)
-    with pytest.raises(KeyboardInterrupt):
-        learn_together(joined, 120, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):  # SIGTERM: a shell starts background jobs that ignore SIGINT
+        learn_together(joined, 120, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert [agent.num_timesteps for agent in joined] == [76, 76]
     assert [int(state_of(agent).real.size) for agent in joined] == [76, 76]
 
