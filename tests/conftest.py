@@ -1,6 +1,7 @@
 """Shapes and types of the functions on arrays are checked at run time in the tests."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,11 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 import jax
 import pytest
 from jaxtyping import install_import_hook
+
+# A shell that starts a job in the background, or nohup, lets it ignore these; tests of stopping must not depend on it.
+for ignored, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, usual)
 
 PARTS_WITH_SHAPES = ["networks", "replay", "dynamics", "imagination", "learners", "algorithms"]
 install_import_hook([f"m2ac.{part}" for part in PARTS_WITH_SHAPES], "beartype.beartype")
