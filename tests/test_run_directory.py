@@ -32,7 +32,7 @@ def test_a_new_run_has_its_configuration_its_environment_and_a_place_for_checkpo
     assert environment["python"] == sys.version.split()[0]
     assert environment["packages"]["numpy"] == np.__version__
     assert set(environment["packages"]) == {*("m2ac", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")}
-    assert environment["command"] == sys.argv
+    assert environment["command"] == [Path(sys.argv[0]).name, *sys.argv[1:]]
     assert environment["cores"] == os.cpu_count()
     assert environment["earlier"] == []
     assert run.checkpoints.is_dir()

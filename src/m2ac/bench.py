@@ -292,9 +292,8 @@ cli.main(sys.argv[2:])
 def start_up(settings: Iterable[str] = ("--env", "HalfCheetah-v5", "--horizon", "1")) -> list[Timing]:
     """`m2ac train` from its call to its first environment step, and to its first update after a fit of one epoch."""
     with tempfile.TemporaryDirectory() as folder:
-        runs = [
-            _start_up([*settings, "--out", f"{folder}/{i}"]) for i in range(2)
-        ]  # the second finds the programs of the first
+        # The second finds the programs of the first.
+        runs = [_start_up([*settings, "--out", f"{folder}/{i}"]) for i in range(2)]
     names = "m2ac train to its first environment step", "m2ac train to its first update, fit of one epoch"
     return [Timing(name, "start", warm, warm, first, None) for name, first, warm in zip(names, *runs, strict=True)]
 

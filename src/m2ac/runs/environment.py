@@ -21,7 +21,7 @@ def describe_environment() -> dict[str, Any]:
         "cores_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "packages": {name: _version(name) for name in PACKAGES},
         "git": git_state(),
-        "command": list(sys.argv),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],  # where it is installed may name its user
     }
 
 
