@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from m2ac.config import mask_rates
@@ -130,6 +130,7 @@ def test_rate_one_is_keep_all(u):
     st.integers(0, 13),
     st.booleans(),
 )
+@example([-np.inf, 1e-39, -0.0], 2, False)
 def test_the_smallest_are_those_that_a_stable_sort_puts_in_front(numbers, count, x64):
     with jax.enable_x64(x64):
         x = jnp.array(numbers, dtype=float)

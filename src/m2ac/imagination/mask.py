@@ -50,7 +50,8 @@ def smallest(x: Float[Array, "B"], count: Int[Array, ""]) -> Bool[Array, "B"]:
     """
     unsigned = jnp.dtype(f"uint{8 * x.dtype.itemsize}").type
     sign = unsigned(1 << (8 * x.dtype.itemsize - 1))
-    bits = jax.lax.bitcast_convert_type(x + 0.0, unsigned)  # −0 + 0 is 0: the two zeros are one number
+    bits = jax.lax.bitcast_convert_type(x, unsigned)
+    bits = jnp.where(bits == sign, unsigned(0), bits)  # −0 is 0; not by arithmetic, which makes tiny numbers 0 as well
     rank = jnp.where(bits >= sign, ~bits, bits | sign)  # in the order of the numbers
 
     def add_bit(i: Int[Array, ""], last: Array) -> Array:
