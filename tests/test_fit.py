@@ -10,7 +10,7 @@ from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics import fit as fits
 from m2ac.dynamics.ensemble import init_ensemble, member_outputs, predict, predict_drawn, soft_clamp, standardise
 from m2ac.dynamics.fit import ensemble_loss, finish_fit, fit_slice, init_dynamics, start_fit
-from m2ac.replay import add_real, empty_real, take
+from m2ac.replay import add_real, empty_real, take_real
 from m2ac.types import Transition
 
 KEY = jax.random.key(1)
@@ -30,7 +30,7 @@ def experience(count, *, seed=0, obs_dim=2, dtype=np.float32) -> Transition:
 
 
 def real_with(count, capacity=600):
-    return add_real(empty_real(capacity, 2, 1), experience(count), jnp.int32(count))
+    return add_real(empty_real(capacity, 2, 1, slots=2 * capacity), experience(count), jnp.int32(count))
 
 
 def fresh(config=SMALL, *, learns_termination=False):
@@ -135,7 +135,7 @@ def test_the_holdout_is_limited():
 def test_inputs_are_standardised_with_the_train_part_alone():
     real = real_with(100)
     fit = start_fit(fresh(), real, SMALL, key=KEY)
-    train = take(real.rows, fit.split.order[20:100])
+    train = take_real(real, fit.split.order[20:100])
     inputs = np.concatenate([train.obs, train.action], axis=1)
     np.testing.assert_allclose(fit.ensemble.input_mean, inputs.mean(axis=0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(fit.ensemble.input_std, inputs.std(axis=0), rtol=1e-4)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from m2ac.algorithms.phases import store
 from m2ac.replay import (
     add_imagined,
     add_real,
@@ -13,6 +14,7 @@ from m2ac.replay import (
     grow_real,
     sample_batches,
     sample_obs,
+    slots_used,
 )
 from m2ac.types import Transition
 
@@ -62,10 +64,59 @@ def test_growing_keeps_the_rows_in_order_and_goes_on_behind_them(first):
     real = empty_real(3, 1, 1)
     for number in first:
         real = add_real(real, rows([number]), jnp.int32(1))
-    real = jax.jit(add_real, donate_argnums=0)(grow_real(real, 6), rows([7]), jnp.int32(1))
+    real = jax.jit(add_real, donate_argnums=0)(grow_real(real, 6, slots=12), rows([7]), jnp.int32(1))
     kept = [*first[-3:], 7]
     np.testing.assert_array_equal(real.rows.reward, kept + [0] * (6 - len(kept)))
     assert int(real.size) == int(real.cursor) == len(kept)
+
+
+class Steps:
+    """Episodes of given lengths, some of which begin where the last one ended, as rows to store and as a record."""
+
+    def __init__(self, lengths):
+        self.obs, self.next_obs, position = [], [], 0
+        for length in lengths:
+            position += 1 if length % 2 else 0  # an even episode begins in the state that the last one ended in
+            for _ in range(length):
+                self.obs.append(position)
+                self.next_obs.append(position := position + 1)
+
+    def rows(self, start, count, room):
+        def padded(values):
+            return np.pad(np.array(values[start : start + count], np.float32), (0, room - count))[:, None]
+
+        obs, next_obs = padded(self.obs), padded(self.next_obs)
+        return Transition(obs, -obs, obs[:, 0], next_obs, obs[:, 0] % 2 == 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(2, 300),
+    st.lists(st.sampled_from([1, 1, 1, 2, 3, 30, 200]), min_size=1, max_size=400),
+    st.sampled_from([1, 7, 50]),
+)
+def test_observations_are_held_once_and_every_row_finds_both_of_its_own(capacity, lengths, block):
+    steps, real, done = Steps(lengths), empty_real(capacity, 1, 1), 0
+    room = min(block, capacity)
+    while done < min(len(steps.obs), 3 * capacity):
+        count = min(room, len(steps.obs) - done)
+        real = store(real, steps.rows(done, count, room), count)
+        done += count
+        held = range(max(0, done - capacity), done)
+        index = np.array([i % capacity for i in held])
+        taken = jax.tree.map(lambda x, index=index: np.asarray(x)[index], real.rows)
+        np.testing.assert_array_equal(taken.obs[:, 0], [steps.obs[i] for i in held])
+        np.testing.assert_array_equal(taken.next_obs[:, 0], [steps.next_obs[i] for i in held])
+        np.testing.assert_array_equal(taken.reward, taken.obs[:, 0])
+        breaks = sum(steps.obs[i] != steps.next_obs[i - 1] for i in list(held)[1:])
+        assert int(slots_used(real)) == len(held) + breaks + 1
+
+
+def test_zero_and_minus_zero_are_two_observations():
+    pair = Transition(*(jnp.array(x, jnp.float32) for x in ([[1], [-0.0]], [[0], [0]], [0, 0], [[0.0], [2]], [0, 0])))
+    real = add_real(empty_real(4, 1, 1), pair, jnp.int32(2))
+    np.testing.assert_array_equal(np.signbit(real.rows.obs[1]), [True])
+    assert int(slots_used(real)) == 4
 
 
 def test_start_states_are_drawn_from_the_stored_rows_alone():

@@ -26,7 +26,7 @@ from m2ac.config import AgentConfig, ModelConfig, resolve
 from m2ac.dynamics.fit import Dynamics, fit_slice, start_fit
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import update_many
-from m2ac.replay import Real
+from m2ac.replay import add_real, empty_real
 from m2ac.settings import override
 from m2ac.types import Transition
 
@@ -118,7 +118,8 @@ def filled_state(config: AgentConfig, rows: int) -> State:
         next_obs=jnp.asarray(obs + 0.1 * push, jnp.float32),
         terminated=jnp.zeros(rows, dtype=bool),
     )
-    return state._replace(real=Real(stored, jnp.int32(rows), jnp.int32(0)))
+    empty = empty_real(rows, OBS, ACTIONS, slots=2 * rows)  # invented one by one, they share no observation
+    return state._replace(real=add_real(empty, stored, jnp.int32(rows)))
 
 
 def _never_ends(obs: Any, action: Any, next_obs: Any) -> Any:
@@ -247,7 +248,7 @@ def _cycle(config: AgentConfig, rows: int, steps: int) -> Callable[[], Any]:
         state = state._replace(imagined=imagined)
         losses = None
         for _ in range(steps):
-            state = state._replace(real=phases.store(state.real, new, np.int32(1)))
+            state = state._replace(real=phases.store(state.real, new, 1))
             batches, noise_key = phases.draw_batches(
                 state.real,
                 state.imagined,

@@ -8,17 +8,41 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from m2ac.types import Key, Transition
 
 
 class Real(NamedTuple):
-    """D_env: a ring of real transitions."""
+    """D_env: a ring of real transitions that holds every observation once.
 
-    rows: Transition  # (capacity, …)
+    The observations are a ring of their own, in which the one that a transition leads to follows the one it started
+    from: transitions in a row share them.
+    """
+
+    observations: Float[Array, "slots D"]
+    at: Int[Array, "N"]  # the slot of each row's observation; its next one is in the slot behind
+    action: Float[Array, "N A"]
+    reward: Float[Array, "N"]
+    terminated: Bool[Array, "N"]
     size: Int[Array, ""]  # valid rows, from the front
     cursor: Int[Array, ""]  # where the next row goes
+    last: Int[Array, ""]  # the slot of the newest row's next observation
+
+    @property
+    def capacity(self) -> int:
+        """The most rows there can be."""
+        return self.at.shape[-1]
+
+    @property
+    def slots(self) -> int:
+        """The most observations there can be."""
+        return self.observations.shape[-2]
+
+    @property
+    def rows(self) -> Transition:
+        """All rows, valid or not, with both observations each: twice the memory."""
+        return take_real(self, jnp.arange(self.capacity))
 
 
 class Imagined(NamedTuple):
@@ -39,9 +63,24 @@ def _empty_rows(capacity: int, obs_dim: int, action_dim: int) -> Transition:
     )
 
 
-def empty_real(capacity: int, obs_dim: int, action_dim: int) -> Real:
-    """Room for `capacity` real transitions."""
-    return Real(_empty_rows(capacity, obs_dim, action_dim), jnp.int32(0), jnp.int32(0))
+def first_slots(capacity: int) -> int:
+    """Slots to begin with: enough unless episodes are shorter than eight steps."""
+    return min(2 * capacity, capacity + capacity // 8 + 128)
+
+
+def empty_real(capacity: int, obs_dim: int, action_dim: int, *, slots: int | None = None) -> Real:
+    """Room for `capacity` real transitions; `slots` for their observations follow from it unless given."""
+    slots = first_slots(capacity) if slots is None else slots
+    return Real(
+        observations=jnp.zeros((slots, obs_dim)),
+        at=jnp.zeros(capacity, dtype=jnp.int32),
+        action=jnp.zeros((capacity, action_dim)),
+        reward=jnp.zeros(capacity),
+        terminated=jnp.zeros(capacity, dtype=bool),
+        size=jnp.int32(0),
+        cursor=jnp.int32(0),
+        last=jnp.int32(slots - 1),
+    )
 
 
 def empty_imagined(slots: int, rows_per_slot: int, obs_dim: int, action_dim: int) -> Imagined:
@@ -50,27 +89,68 @@ def empty_imagined(slots: int, rows_per_slot: int, obs_dim: int, action_dim: int
     return Imagined(_empty_rows(slots * rows, obs_dim, action_dim), jnp.zeros(slots, dtype=jnp.int32), jnp.int32(0))
 
 
-def grow_real(real: Real, capacity: int) -> Real:
+def _oldest(real: Real) -> Int[Array, ""]:
+    return jnp.where(real.size < real.capacity, 0, real.cursor)
+
+
+def slots_used(real: Real) -> Int[Array, ""]:
+    """How many observations the rows hold."""
+    return jnp.where(real.size == 0, 0, (real.last - real.at[_oldest(real)]) % real.slots + 1)
+
+
+def grow_real(real: Real, capacity: int, *, slots: int) -> Real:
     """The same rows with more room, the oldest first."""
-    old = real.rows.reward.shape[0]
-    oldest = jnp.where(real.size < old, 0, real.cursor)
-    rows = jax.tree.map(
-        lambda x: jnp.concatenate([jnp.roll(x, -oldest, axis=0), jnp.zeros((capacity - old, *x.shape[1:]), x.dtype)]),
-        real.rows,
+    oldest = _oldest(real)
+    first_slot = real.at[oldest]
+
+    def grown(x: Array, first: Int[Array, ""], size: int) -> Array:
+        return jnp.concatenate([jnp.roll(x, -first, axis=0), jnp.zeros((size - x.shape[0], *x.shape[1:]), x.dtype)])
+
+    return Real(
+        observations=grown(real.observations, first_slot, slots),
+        at=grown((real.at - first_slot) % real.slots, oldest, capacity),
+        action=grown(real.action, oldest, capacity),
+        reward=grown(real.reward, oldest, capacity),
+        terminated=grown(real.terminated, oldest, capacity),
+        size=real.size,
+        cursor=real.size % capacity,
+        last=jnp.where(real.size == 0, slots - 1, (real.last - first_slot) % real.slots),
     )
-    return Real(rows, real.size, jnp.copy(real.size))  # a copy: the buffers are donated, each once
 
 
 def add_real(real: Real, rows: Transition, count: Int[Array, ""]) -> Real:
-    """Append the first `count` of the given rows, over the oldest where there is no room."""
-    capacity = real.rows.reward.shape[0]
+    """Append the first `count` of the given rows, over the oldest where there is no room.
+
+    There must be two free slots for each of them, or two slots for every row there can be.
+    """
     offset = jnp.arange(rows.reward.shape[0])
-    target = jnp.where(offset < count, (real.cursor + offset) % capacity, capacity)
+    before = jnp.concatenate([real.observations[real.last][None], rows.next_obs[:-1]])
+    goes_on = jnp.all(_bits(before) == _bits(rows.obs), axis=-1) & (real.size + offset > 0)
+    behind = real.last + jnp.cumsum(jnp.where(goes_on, 1, 2), dtype=jnp.int32)
+    new = offset < count
+    row = jnp.where(new, (real.cursor + offset) % real.capacity, real.capacity)
+
+    def write(old: Array, values: Array) -> Array:
+        return old.at[row].set(values, mode="drop")
+
+    def write_slots(old: Array, slot: Int[Array, "n"], values: Array) -> Array:
+        return old.at[jnp.where(new, slot % real.slots, real.slots)].set(values, mode="drop")
+
     return Real(
-        rows=jax.tree.map(lambda old, new: old.at[target].set(new, mode="drop"), real.rows, rows),
-        size=jnp.minimum(real.size + count, capacity),
-        cursor=(real.cursor + count) % capacity,
+        observations=write_slots(write_slots(real.observations, behind - 1, rows.obs), behind, rows.next_obs),
+        at=write(real.at, (behind - 1) % real.slots),
+        action=write(real.action, rows.action),
+        reward=write(real.reward, rows.reward),
+        terminated=write(real.terminated, rows.terminated),
+        size=jnp.minimum(real.size + count, real.capacity),
+        cursor=(real.cursor + count) % real.capacity,
+        last=jnp.where(count == 0, real.last, behind[jnp.maximum(count - 1, 0)] % real.slots),
     )
+
+
+def _bits(x: Float[Array, "*N"]) -> UInt[Array, "*N"]:
+    """For comparing numbers exactly: as numbers, 0 and −0 would be equal."""
+    return jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}").type)
 
 
 def add_imagined(imagined: Imagined, rows: Transition, keep: Bool[Array, "H B"]) -> Imagined:
@@ -96,9 +176,21 @@ def take(rows: Transition, index: Int[Array, "*N"]) -> Transition:
     return jax.tree.map(lambda x: x[index], rows)
 
 
+def take_real(real: Real, index: Int[Array, "*N"]) -> Transition:
+    """Those rows of D_env, with the shape of `index`."""
+    at = real.at[index]
+    return Transition(
+        obs=real.observations[at],
+        action=real.action[index],
+        reward=real.reward[index],
+        next_obs=real.observations[(at + 1) % real.slots],
+        terminated=real.terminated[index],
+    )
+
+
 def sample_obs(real: Real, count: int, *, key: Key) -> Float[Array, "B D"]:
     """Line 6 of Algorithm 1: states of D_env, uniformly with replacement."""
-    return real.rows.obs[jax.random.randint(key, (count,), 0, real.size)]
+    return real.observations[real.at[jax.random.randint(key, (count,), 0, real.size)]]
 
 
 def _imagined_index(imagined: Imagined, nth: Int[Array, "*N"]) -> Int[Array, "*N"]:
@@ -130,7 +222,7 @@ def sample_batches(
     """
     key_real, key_imagined, key_source = jax.random.split(key, 3)
     shape = (batches, batch_size)
-    real_rows = take(real.rows, jax.random.randint(key_real, shape, 0, real.size))
+    real_rows = take_real(real, jax.random.randint(key_real, shape, 0, real.size))
     if imagined is None:
         return real_rows
     total = jnp.sum(imagined.counts)

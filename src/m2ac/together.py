@@ -29,9 +29,10 @@ def learn_together(
     _check_agents(agents)
     trainings = [agent._prepared(agent.num_timesteps + total_timesteps) for agent in agents]
     _check_trainings(trainings)
-    room = max(training.state.real.rows.reward.shape[0] for training in trainings)
+    room = max(training.state.real.capacity for training in trainings)
+    slots = max(training.state.real.slots for training in trainings)
     for training in trainings:
-        training.make_room(room)
+        training.make_room(room, slots=slots)
     many = ManySeeds(
         trainings[0].config,
         [training.world for training in trainings],

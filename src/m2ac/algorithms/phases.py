@@ -1,10 +1,12 @@
 """The compiled phases of Algorithm 1. Each is compiled once; sizes that grow are data."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from m2ac.compiling import compile_for_ensemble
@@ -12,11 +14,32 @@ from m2ac.dynamics.ensemble import Ensemble
 from m2ac.imagination.rollout import Imagination, Rollout, masked_rollouts
 from m2ac.learners.sac import sample_action
 from m2ac.networks import MLP
-from m2ac.replay import Imagined, Real, add_imagined, add_real, sample_batches, sample_obs
+from m2ac.replay import (
+    Imagined,
+    Real,
+    add_imagined,
+    add_real,
+    grow_real,
+    sample_batches,
+    sample_obs,
+    slots_used,
+)
 from m2ac.types import Key, Transition
 
-store = jax.jit(add_real, donate_argnums=0)
-"""Line 4 of Algorithm 1: D_env ← D_env ∪ {(s, a, r, s')}."""
+_store = jax.jit(add_real, donate_argnums=0)
+_slots_used = jax.jit(slots_used)
+
+
+def store(real: Real, rows: Transition, count: int) -> Real:
+    """Line 4 of Algorithm 1: D_env ← D_env ∪ {(s, a, r, s')}."""
+    return _store(with_slots(real, rows.reward.shape[0], _slots_used, grow_real), rows, np.int32(count))
+
+
+def with_slots(real: Real, rows: int, used: Callable[[Real], Array], grow: Callable[..., Real]) -> Real:
+    """Room for the observations of that many rows more: where episodes are very short, nothing can be shared."""
+    if real.slots < 2 * real.capacity and np.max(used(real)) + 2 * rows > real.slots:
+        return grow(real, real.capacity, slots=2 * real.capacity)
+    return real
 
 
 class Trust(NamedTuple):

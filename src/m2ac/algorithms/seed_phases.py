@@ -9,6 +9,7 @@ from inspect import unwrap
 from typing import Any, Literal
 
 import jax
+import numpy as np
 from jaxtyping import Array, Int
 from jaxtyping import Key as KeyArray
 
@@ -23,7 +24,7 @@ from m2ac.imagination.rollout import Imagination
 from m2ac.learners import sac
 from m2ac.learners.sac import SACLosses, SACState
 from m2ac.networks import MLP
-from m2ac.replay import Imagined, Real, add_real
+from m2ac.replay import Imagined, Real, add_real, grow_real, slots_used
 from m2ac.types import Key, Transition
 
 Keys = KeyArray[Array, "S"]
@@ -38,10 +39,17 @@ _draw_batches: Any = unwrap(phases.draw_batches)
 _update_many: Any = unwrap(sac.update_many)
 
 
-@partial(jax.jit, donate_argnums=0)
-def store(real: Real, rows: Transition, count: Int[Array, ""]) -> Real:
+_store = jax.jit(jax.vmap(add_real, in_axes=(0, 0, None)), donate_argnums=0)
+_slots_used = jax.jit(jax.vmap(slots_used))
+
+
+def store(real: Real, rows: Transition, count: int) -> Real:
     """Line 4 of Algorithm 1: every seed's D_env takes the first `count` rows of its own."""
-    return jax.vmap(add_real, in_axes=(0, 0, None))(real, rows, count)
+    return _store(phases.with_slots(real, rows.reward.shape[1], _slots_used, _grow), rows, np.int32(count))
+
+
+def _grow(real: Real, capacity: int, *, slots: int) -> Real:
+    return jax.vmap(partial(grow_real, capacity=capacity, slots=slots))(real)
 
 
 @partial(jax.jit, static_argnames="config")

@@ -105,7 +105,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         assert self.config.random_steps is not None
         started = time.perf_counter()
         seeds = range(len(self.worlds))
-        room = block_size(steps, self._arrays.real.rows.reward.shape[1])
+        room = block_size(steps, self._arrays.real.capacity)
         random = self.step < self.config.random_steps
         policies = [None if random else self.acting_policy(s) for s in seeds]
         rows = host_rows((len(seeds), room), self.worlds[0].obs_dim, self.worlds[0].action_dim)
@@ -130,7 +130,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
             episodes = tuple(after(episode) for episode in episodes)
             raise
         finally:
-            self._arrays = self._arrays._replace(real=seed_phases.store(self._arrays.real, rows, np.int32(taken)))
+            self._arrays = self._arrays._replace(real=seed_phases.store(self._arrays.real, rows, taken))
             self._counters = counters._replace(steps=counters.steps + taken)
             self._episodes = episodes
         self._took("collect", started)

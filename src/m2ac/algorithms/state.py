@@ -46,11 +46,13 @@ class State(NamedTuple):
     episode: Episode
 
 
-def init_state(config: AgentConfig, obs_dim: int, action_dim: int, *, learns_termination: bool) -> State:
-    """Networks drawn from the seed, buffers empty."""
+def init_state(
+    config: AgentConfig, obs_dim: int, action_dim: int, *, learns_termination: bool, slots: int | None = None
+) -> State:
+    """Networks drawn from the seed, buffers empty; see `empty_real` for `slots`."""
     without_seed = replace(config, seed=0)  # one program for all seeds
     learner, real, dynamics, imagined = _init_arrays(
-        jax.random.key(config.seed), without_seed, obs_dim, action_dim, learns_termination
+        jax.random.key(config.seed), without_seed, obs_dim, action_dim, learns_termination, slots
     )
     return State(
         learner=learner,
@@ -62,9 +64,9 @@ def init_state(config: AgentConfig, obs_dim: int, action_dim: int, *, learns_ter
     )
 
 
-@partial(jax.jit, static_argnums=(1, 2, 3, 4))
+@partial(jax.jit, static_argnums=(1, 2, 3, 4, 5))
 def _init_arrays(
-    key: Key, config: AgentConfig, obs_dim: int, action_dim: int, learns_termination: bool
+    key: Key, config: AgentConfig, obs_dim: int, action_dim: int, learns_termination: bool, slots: int | None
 ) -> tuple[SACState, Real, Dynamics | None, Imagined | None]:
     """One program instead of a hundred small ones, which would take seconds to compile."""
     key_learner, key_dynamics = jax.random.split(key)
@@ -77,7 +79,8 @@ def _init_arrays(
         )
         imagined = empty_imagined(config.retain, rows_per_phase(config), obs_dim, action_dim)
     learner = init_sac(config.sac, obs_dim, action_dim, key=key_learner)
-    return learner, empty_real(config.replay.capacity, obs_dim, action_dim), dynamics, imagined
+    real = empty_real(config.replay.capacity, obs_dim, action_dim, slots=slots)
+    return learner, real, dynamics, imagined
 
 
 def rollouts_per_phase(config: AgentConfig) -> int:

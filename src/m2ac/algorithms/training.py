@@ -24,7 +24,7 @@ from m2ac.imagination.mask import keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import SACLosses, update_many
-from m2ac.replay import grow_real
+from m2ac.replay import first_slots, grow_real
 from m2ac.types import Key, RewardFn, TerminationFn
 
 FIT_SLICE = 250
@@ -96,12 +96,11 @@ class Training(Rhythm[Progress]):
         episode, real = self.state.episode, self.state.real
         if episode.length == 0:
             return True
-        capacity = real.rows.reward.shape[0]
-        same = episode.length <= capacity
+        same = episode.length <= real.capacity
         if same:
             obs = self.world.reset(episode.number)
             for index in range(int(real.cursor) - episode.length, int(real.cursor)):
-                outcome = self.world.step(np.asarray(real.rows.action[index % capacity]))
+                outcome = self.world.step(np.asarray(real.action[index % real.capacity]))
                 obs = outcome.next_obs
                 if outcome.terminated or outcome.truncated:
                     break
@@ -110,16 +109,20 @@ class Training(Rhythm[Progress]):
             self.state = self.state._replace(episode=after(episode))
         return same
 
-    def make_room(self, steps: int) -> None:
-        """Let the real buffer hold that many transitions, in all."""
-        if steps > self.state.real.rows.reward.shape[0]:
-            self.state = self.state._replace(real=grow_real(self.state.real, steps))
+    def make_room(self, steps: int, *, slots: int = 0) -> None:
+        """Let the real buffer hold that many transitions, in all, and at least that many observations."""
+        real = self.state.real
+        if steps > real.capacity or slots > real.slots:
+            capacity = max(steps, real.capacity)
+            self.state = self.state._replace(
+                real=grow_real(real, capacity, slots=max(slots, real.slots, first_slots(capacity)))
+            )
 
     def _collect(self, steps: int) -> None:
         """Line 4 of Algorithm 1: act in the real environment, at random at first, and store what happened."""
         assert self.config.random_steps is not None
         started = time.perf_counter()
-        room = block_size(steps, self.state.real.rows.reward.shape[0])
+        room = block_size(steps, self.state.real.capacity)
         policy = None if self.step < self.config.random_steps else self.acting_policy()
         rows = host_rows((room,), self.world.obs_dim, self.world.action_dim)
         counters, episode, taken = self.state.counters, self.state.episode, 0
@@ -138,7 +141,7 @@ class Training(Rhythm[Progress]):
             raise
         finally:
             self.state = self.state._replace(
-                real=phases.store(self.state.real, rows, np.int32(taken)),
+                real=phases.store(self.state.real, rows, taken),
                 counters=counters._replace(steps=counters.steps + taken),
                 episode=episode,
             )

@@ -22,7 +22,7 @@ from m2ac.dynamics.ensemble import (
     member_outputs,
     standardise,
 )
-from m2ac.replay import Real, take
+from m2ac.replay import Real, take_real
 from m2ac.types import Key, Transition
 
 BOUND_WEIGHT = 0.01
@@ -123,7 +123,7 @@ def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[
 
     def add_block(i: Int[Array, ""], sums: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
         position = i * EVALUATION_BLOCK + jnp.arange(EVALUATION_BLOCK)
-        rows = take(real.rows, split.order[jnp.minimum(position, last)])
+        rows = take_real(real, split.order[jnp.minimum(position, last)])
         x = standardise(ensemble, rows.obs, rows.action)
         counts = position < split.holdout
         losses = [_row_losses(output, rows) for output in member_outputs(ensemble.params, [x] * members)]
@@ -141,14 +141,13 @@ def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[
 
 
 def _split_rows(real: Real, config: ModelConfig, *, key: Key) -> Split:
-    capacity = real.rows.reward.shape[0]
     key_order, key_bootstrap = jax.random.split(key)
     holdout = jnp.clip((real.size * config.holdout_share).astype(jnp.int32), 1, config.holdout_max)
     return Split(
-        order=_shuffled(capacity, real.size, key=key_order),
+        order=_shuffled(real.capacity, real.size, key=key_order),
         holdout=holdout,
         train=real.size - holdout,
-        bootstrap=jax.random.randint(key_bootstrap, (config.members, capacity), 0, real.size - holdout),
+        bootstrap=jax.random.randint(key_bootstrap, (config.members, real.capacity), 0, real.size - holdout),
     )
 
 
@@ -162,7 +161,7 @@ def _standardisation(real: Real, split: Split) -> tuple[Float[Array, "I"], Float
     """Mean and standard deviation of the train part's inputs; a constant input is left as it is."""
     position = jnp.zeros_like(split.order).at[split.order].set(jnp.arange(split.order.shape[0], dtype=jnp.int32))
     is_train = ((position >= split.holdout) & (position < split.holdout + split.train))[:, None]
-    inputs = jnp.concatenate([real.rows.obs, real.rows.action], axis=-1)
+    inputs = jnp.concatenate([real.observations[real.at], real.action], axis=-1)
     mean = jnp.sum(jnp.where(is_train, inputs, 0.0), axis=0) / split.train
     variance = jnp.sum(jnp.where(is_train, jnp.square(inputs - mean), 0.0), axis=0) / split.train
     std = jnp.sqrt(variance)
@@ -201,7 +200,7 @@ def _train_batch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
     position = fit.batch * config.batch_size + jnp.arange(config.batch_size)
     weight = (position < split.train).astype(jnp.float32)
     drawn = fit.shuffle[jnp.minimum(position, split.train - 1)]
-    rows = tuple(take(real.rows, split.order[split.holdout + split.bootstrap[k, drawn]]) for k in range(config.members))
+    rows = tuple(take_real(real, split.order[split.holdout + split.bootstrap[k, drawn]]) for k in range(config.members))
     inputs = tuple(standardise(fit.ensemble, r.obs, r.action) for r in rows)
     params = fit.ensemble.params
     gradient, loss = jax.grad(ensemble_loss, has_aux=True)(params, inputs, rows, weight, config.weight_decay)

@@ -24,7 +24,7 @@ from m2ac.learners.acting import ActingPolicy
 from m2ac.runs.directory import dump_json
 from m2ac.settings import ConfigError, UserError, from_dict, to_dict
 
-FORMAT, SCHEMA = "m2ac checkpoint", 1
+FORMAT, SCHEMA = "m2ac checkpoint", 2
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 _ANOTHER = "load another one, or train again"
 _WHERE = "give a directory written by save, or a run directory"
@@ -73,9 +73,10 @@ def save(path: Path, state: State, config: AgentConfig, **extra: Any) -> None:
             "kind": type(config).__name__,
             "config": to_dict(config),
             "step": state.counters.steps,
-            "obs_dim": int(state.real.rows.obs.shape[1]),
-            "action_dim": int(state.real.rows.action.shape[1]),
-            "capacity": int(state.real.rows.reward.shape[0]),
+            "obs_dim": int(state.real.observations.shape[1]),
+            "action_dim": int(state.real.action.shape[1]),
+            "capacity": state.real.capacity,
+            "slots": state.real.slots,
             "learns_termination": _learns_termination(state),
             "sha256": {STATE: _sha256(temporary / STATE)},
             **extra,
@@ -136,6 +137,7 @@ def load(path: Path) -> Checkpoint:
             int(manifest["obs_dim"]),
             int(manifest["action_dim"]),
             learns_termination=bool(manifest["learns_termination"]),
+            slots=int(manifest["slots"]),
         )
         expected = manifest["sha256"][STATE]
     except (AssertionError, KeyError, TypeError, ValueError, ConfigError) as error:
