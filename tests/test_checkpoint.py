@@ -1,5 +1,7 @@
 """Checkpoints: nothing is left out, nothing foreign is overwritten, a bad one is named and passed over."""
 
+import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -7,15 +9,20 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 from tiny import TINY
 
 import m2ac
+from m2ac.algorithms.phases import store
 from m2ac.algorithms.state import State, init_state
 from m2ac.config import AgentConfig, resolve
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import CheckpointError, fingerprint
+from m2ac.runs.disk import DiskError
+from m2ac.runs.tensors import write_tensors
 from m2ac.settings import override
+from m2ac.types import Transition
 
 CONFIG = resolve(override(AgentConfig(seed=1), TINY), {}, action_dim=2, steps=60)
 
@@ -72,7 +79,7 @@ def test_saving_never_replaces_what_is_not_a_checkpoint(state: State, tmp_path: 
         with pytest.raises(CheckpointError, match=f"{name} exists and is not a checkpoint; choose another place"):
             checkpoint.save(tmp_path / name, state, CONFIG)
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
-    with pytest.raises(CheckpointError, match=r"cannot write .*x: .*; make room there or choose another place"):
+    with pytest.raises(DiskError, match=r"cannot write .*x: .*; make room there or choose another place"):
         checkpoint.save(tmp_path / "file" / "x", state, CONFIG)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "thesis"]
 
@@ -85,21 +92,145 @@ def test_the_working_directory_is_not_replaced(state: State, tmp_path: Path, mon
 
 
 def test_pruning_keeps_the_last_three_and_clears_what_interrupted_saves_left(tmp_path: Path) -> None:
-    for step in (1, 20, 3, 1000, 400):
-        (tmp_path / checkpoint.checkpoint_name(step)).mkdir()
+    for step in (1, 20, 3, 1000, 400, 1000):
+        checkpoint.new_name(tmp_path, step).mkdir()
     (tmp_path / ".step-0000000003.77.tmp").mkdir()
     (tmp_path / ".step-0000000003.77.old").mkdir()
-    checkpoint.prune(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-0000000020", "step-0000000400", "step-0000001000"]
-    checkpoint.prune(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3
+    for _ in range(2):
+        checkpoint.prune(tmp_path)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["step-0000000400", "step-0000001000", "step-0000001000.1"]
+
+
+def test_a_checkpoint_of_the_same_step_comes_after_the_one_before(tmp_path: Path) -> None:
+    for _ in range(11):
+        checkpoint.new_name(tmp_path, 5).mkdir()
+    assert checkpoint.new_name(tmp_path, 5).name == "step-0000000005.11"
+    assert checkpoint.new_name(tmp_path, 12_345_678_901).name == "step-12345678901"
+    (tmp_path / "step-12345678901").mkdir()
+    checkpoint.prune(tmp_path, keep=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-0000000005.10", "step-12345678901"]
+
+
+def test_a_link_among_the_checkpoints_is_neither_read_nor_followed_when_pruning(state: State, tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "checkpoints"
+    checkpoint.save(outside, state, CONFIG)
+    inside.mkdir()
+    (inside / "step-0000000009").symlink_to(outside)
+    assert checkpoint.load_newest(inside, warn=print) is None
+    for step in range(5):
+        checkpoint.new_name(inside, step).mkdir()
+    checkpoint.prune(inside)
+    checkpoint.load(outside)
+
+
+def with_rows(state: State, count: int) -> State:
+    """The state after that many steps of one episode."""
+    obs = np.arange(3 * (count + 1), dtype=np.float32).reshape(count + 1, 3)
+    action = np.ones((count, 2), np.float32)
+    rows = Transition(obs[:-1], action, np.ones(count, np.float32), obs[1:], np.zeros(count, dtype=bool))
+    return state._replace(real=store(jax.tree.map(jax.numpy.copy, state.real), rows, count))
+
+
+def test_only_the_rows_that_were_written_are_saved_and_each_observation_once(state: State, tmp_path: Path) -> None:
+    for count in (0, 20, 60):
+        written = with_rows(state, count) if count else state
+        path = tmp_path / str(count)
+        checkpoint.save(path, written, CONFIG)
+        assert fingerprint(checkpoint.load(path).state) == fingerprint(written)
+        saved = safetensors.numpy.load_file(path / checkpoint.STATE)
+        assert saved[".real.reward"].shape == (count,)
+        slots = {0: 0, 20: 21, 60: state.real.slots}[count]  # full: the whole ring, whose order matters
+        assert saved[".real.observations"].shape == (slots, 3)
+
+
+def resealed(path: Path, **changes: Any) -> None:
+    """Change a manifest as an attacker would, who knows how to make a digest."""
+    manifest = json.loads((path / checkpoint.MANIFEST).read_text())
+    del manifest["digest"]
+    (path / checkpoint.MANIFEST).write_text(checkpoint._sealed(manifest | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"capacity": 10**30}, "damaged"),
+        ({"capacity": 10**9}, "damaged"),
+        ({"slots": 0}, "damaged"),
+        ({"slots": 31}, "sizes that cannot be"),
+        ({"obs_dim": 4}, "does not fit its manifest"),
+        ({"obs_dim": -1}, "damaged"),
+        ({"learns_termination": False}, "does not fit its manifest"),
+        ({"bytes": {checkpoint.STATE: 7}}, "bytes, not 7"),
+        ({"bytes": {}}, "damaged"),
+        ({"sha256": {checkpoint.STATE: "0" * 64}}, "SHA-256"),
+        ({"sha256": {"../../etc/passwd": "0" * 64}}, "damaged"),
+        ({"schema": 1}, "has schema '1'; this version of m2ac reads 2; use the version that wrote it"),
+        ({"schema": "9" * 10_000}, "has schema"),
+        ({"config": {"env": "x", "stepz": 3}}, "damaged"),
+        ({"config": []}, "damaged"),
+        ({"kind": "RunConfig"}, None),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(state: State, tmp_path: Path, changes: Any, reason: str | None) -> None:
+    checkpoint.save(tmp_path / "a", state, CONFIG)
+    resealed(tmp_path / "a", **changes)
+    if reason is None:  # a run's configuration has defaults for what an agent's lacks
+        assert fingerprint(checkpoint.load(tmp_path / "a").state) == fingerprint(state)
+        return
+    with pytest.raises(CheckpointError, match=reason) as told:
+        checkpoint.load(tmp_path / "a")
+    assert len(str(told.value)) < 600 + 2 * len(str(tmp_path))
+
+
+def test_a_byte_changed_anywhere_in_the_manifest_is_noticed(state: State, tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "a", state, CONFIG)
+    file = tmp_path / "a" / checkpoint.MANIFEST
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(CheckpointError):
+            checkpoint.load(tmp_path / "a")
+
+
+def test_arrays_that_are_not_finite_are_neither_saved_nor_loaded(state: State, tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "a", state, CONFIG)
+    broken = state._replace(learner=state.learner._replace(log_temperature=jax.numpy.float32(np.nan)))
+    with pytest.raises(CheckpointError, match=r"\.learner\.log_temperature holds numbers that are not finite"):
+        checkpoint.save(tmp_path / "a", broken, CONFIG)
+    assert fingerprint(checkpoint.load(tmp_path / "a").state) == fingerprint(state)
+    arrays = safetensors.numpy.load_file(tmp_path / "a" / checkpoint.STATE)
+    arrays[".learner.log_temperature"] = np.float32(np.inf)[None].reshape(())
+    (tmp_path / "a" / checkpoint.STATE).unlink()
+    size, sha256 = write_tensors(tmp_path / "a" / checkpoint.STATE, arrays)
+    resealed(tmp_path / "a", bytes={checkpoint.STATE: size}, sha256={checkpoint.STATE: sha256})
+    with pytest.raises(CheckpointError, match="log_temperature' holds numbers that are not finite"):
+        checkpoint.load(tmp_path / "a")
+
+
+def test_a_pipe_or_a_link_in_the_place_of_a_file_is_refused_at_once(state: State, tmp_path: Path) -> None:
+    for name in (checkpoint.STATE, checkpoint.MANIFEST):
+        checkpoint.save(tmp_path / name, state, CONFIG)
+        (tmp_path / name / name).unlink()
+        os.mkfifo(tmp_path / name / name)
+        with pytest.raises(CheckpointError, match="not a regular file"):
+            checkpoint.load(tmp_path / name)
+        (tmp_path / name / name).unlink()
+        (tmp_path / name / name).symlink_to("/dev/zero")
+        with pytest.raises(CheckpointError, match=f"{name}.*cannot be read"):
+            checkpoint.load(tmp_path / name)
+
+
+def test_what_was_being_replaced_when_the_power_went_is_found(state: State, tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "a[1]", state, CONFIG)
+    (tmp_path / "a[1]").rename(tmp_path / ".a[1].77.old")
+    assert fingerprint(checkpoint.load(tmp_path / "a[1]").state) == fingerprint(state)
 
 
 def test_the_newest_usable_checkpoint_is_taken_and_a_bad_one_named(state: State, tmp_path: Path) -> None:
     said: list[str] = []
     assert checkpoint.load_newest(tmp_path, warn=said.append) is None
     for step in (1, 2):
-        checkpoint.save(tmp_path / checkpoint.checkpoint_name(step), advanced(state, step), CONFIG)
+        checkpoint.save(checkpoint.new_name(tmp_path, step), advanced(state, step), CONFIG)
     newest = checkpoint.load_newest(tmp_path, warn=said.append)
     assert newest is not None
     assert newest.state.counters.steps == 2
@@ -123,11 +254,15 @@ def test_a_policy_comes_back_and_a_bad_file_is_named(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["p"]
     (tmp_path / "p").write_bytes(b"nonsense")
     for name in ("p", "q"):
-        with pytest.raises(CheckpointError, match=f"/{name} cannot be read"):
+        with pytest.raises(CheckpointError, match=f"/{name} (cannot be read|is damaged)"):
             checkpoint.load_policy(tmp_path / name)
     checkpoint.save_policy(tmp_path / "none", ActingPolicy([]))
     with pytest.raises(CheckpointError, match="holds no policy"):
         checkpoint.load_policy(tmp_path / "none")
+    layers = [(np.ones((3, 2), np.float32), np.zeros(2, np.float32)), (np.ones((3, 2), np.float32), np.zeros(2))]
+    checkpoint.save_policy(tmp_path / "odd", ActingPolicy(layers))
+    with pytest.raises(CheckpointError, match="layer 1 does not fit the one before"):
+        checkpoint.load_policy(tmp_path / "odd")
 
 
 def test_no_source_file_runs_what_it_reads() -> None:

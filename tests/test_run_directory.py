@@ -5,13 +5,15 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from m2ac.config import MaskConfig, RunConfig
-from m2ac.runs.directory import EvalRow, RunDirectory, default_out, plain
+from m2ac.runs.directory import EvalRow, Logged, RunDirectory, default_out
+from m2ac.runs.disk import DiskError, plain
 from m2ac.runs.environment import git_state
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import ConfigError, to_dict
@@ -22,8 +24,10 @@ def row(step: int, value: float = -1.5) -> EvalRow:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return RunDirectory.open(tmp_path / "run", RunConfig(steps=3000))
+def run(tmp_path: Path) -> Iterator[RunDirectory]:
+    made = RunDirectory.open(tmp_path / "run", RunConfig(steps=3000))
+    yield made
+    made.close()
 
 
 def test_a_new_run_has_its_configuration_its_environment_and_a_place_for_checkpoints(run: RunDirectory):
@@ -40,15 +44,17 @@ def test_a_new_run_has_its_configuration_its_environment_and_a_place_for_checkpo
 
 
 def test_opening_again_elsewhere_and_without_tensorboard_is_the_same_run(run: RunDirectory):
+    run.close()
     again = RunDirectory.open(run.path, RunConfig(steps=3000, out="elsewhere", tensorboard=False))
     assert again.config.tensorboard is False
 
 
 def test_another_command_keeps_the_earlier_one_on_record(run: RunDirectory, monkeypatch: pytest.MonkeyPatch):
-    before = list(sys.argv)
+    run.close()
+    before = [Path(sys.argv[0]).name, *sys.argv[1:]]
     monkeypatch.setattr(sys, "argv", ["m2ac", "resume", "run"])
     for _ in range(2):
-        RunDirectory.open(run.path, run.config)
+        RunDirectory.open(run.path, run.config).close()
     environment = json.loads((run.path / "environment.json").read_text())
     assert environment["command"] == ["m2ac", "resume", "run"]
     assert [place["command"] for place in environment["earlier"]] == [before]
@@ -168,29 +174,57 @@ def test_a_line_separator_inside_text_does_not_split_a_line(run: RunDirectory):
     assert run.read_metrics() == [{"step": 1, "note": "a\u2028b\x85c"}]
 
 
-def test_cutting_back_keeps_what_was_logged_up_to_the_step_and_drops_a_torn_end(run: RunDirectory):
-    for step in (0, 500, 1000, 1001):
+def test_cutting_back_keeps_what_was_logged_before_the_checkpoint_and_drops_a_torn_end(run: RunDirectory):
+    for step in (0, 500):
         run.append_metrics({"step": step, "loss": 0.1})
-        run.append_evals([row(step)])
+        run.append_evals([row(step), row(step)])
+    at_checkpoint = run.logged()
+    assert at_checkpoint == Logged(metrics=2, evals=4)
+    run.append_metrics({"step": 500})  # of the same step, but logged after it
+    run.append_evals([row(500)])
     run.metrics.write_text(run.metrics.read_text() + '{"st')
     run.evals.write_text(run.evals.read_text() + "10")
-    run.mark_done({})
-    run.cut_back(1000)
-    assert [line["step"] for line in run.read_metrics()] == [0, 500, 1000]
-    assert [line["step"] for line in run.read_evals()] == [0, 500, 1000]
-    assert run.metrics.read_text().endswith('{"step": 1000, "loss": 0.1}\n')
-    assert run.evals.read_text().startswith("step,episode,seed,return,length,seconds\n0,0,")
-    assert not run.done
+    assert run.cut_back(at_checkpoint)
+    assert run.metrics.read_text() == '{"step": 0, "loss": 0.1}\n{"step": 500, "loss": 0.1}\n'
+    assert [line["step"] for line in run.read_evals()] == [0, 0, 500, 500]
+    assert run.logged() == at_checkpoint
     assert not list(run.path.glob(".*"))
+    run.append_metrics({"step": 501})
+    assert run.logged() == Logged(metrics=3, evals=4)
 
 
-def test_cutting_back_where_nothing_is_too_new_changes_nothing(run: RunDirectory):
-    run.cut_back(0)
-    run.append_metrics({"step": 10})
-    run.mark_done({})
-    run.cut_back(10)
-    assert run.read_metrics() == [{"step": 10}]
-    assert run.done
+def test_logs_that_have_lost_lines_are_told_apart(run: RunDirectory):
+    run.append_metrics({"step": 1})
+    assert not run.cut_back(Logged(metrics=2, evals=0))
+    assert run.logged() == Logged(metrics=1, evals=0)
+    assert run.cut_back(Logged(metrics=0, evals=0))
+    assert run.read_metrics() == run.read_evals() == []
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evals.csv", "config.json", "lock", "DONE"])
+def test_no_link_is_followed_to_a_file_outside(run: RunDirectory, tmp_path: Path, name: str):
+    run.close()
+    outside = tmp_path / "thesis"
+    outside.write_text("years of work")
+    (run.path / name).unlink(missing_ok=True)
+    (run.path / name).symlink_to(outside)
+
+    def use() -> None:
+        again = RunDirectory.open(run.path, run.config)
+        try:
+            again.append_metrics({"step": 1})
+            again.append_evals([row(1)])
+            again.mark_done({})
+        finally:
+            again.close()
+
+    if name == "DONE":  # replaced, not written to
+        use()
+        assert not (run.path / name).is_symlink()
+    else:
+        with pytest.raises((ConfigError, DiskError), match="symbolic link"):
+            use()
+    assert outside.read_text() == "years of work"
 
 
 def test_a_bad_line_before_the_end_is_named(run: RunDirectory):
@@ -244,11 +278,8 @@ def test_importing_the_run_files_costs_no_jax():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_two_processes_cannot_train_in_one_directory(run, tmp_path):
-    run.hold()
-    other = RunDirectory.open(run.path, run.config)
+def test_two_processes_cannot_train_in_one_directory(run: RunDirectory):
     with pytest.raises(ConfigError, match=r"another process is training in .* choose another --out"):
-        other.hold()
+        RunDirectory.open(run.path, run.config)
     run.close()
-    other.hold()
-    other.close()
+    RunDirectory.open(run.path, run.config).close()

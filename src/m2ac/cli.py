@@ -20,6 +20,7 @@ m2ac: reinforcement learning that knows when to trust its model
 
   m2ac train [--env ID] [--algo m2ac|mbpo|sac] [--horizon H] [--steps N] [--seed S] [--out DIR] …
                      one run; with no argument a task that a laptop learns in under three minutes
+  m2ac resume RUN    continue a run that was stopped; so does the same train command
   m2ac eval RUN      score a trained run
   m2ac envs          the tasks that are known by name
   m2ac bench         how fast training is on this machine
@@ -28,13 +29,16 @@ m2ac COMMAND --help says more; rerunning a train command continues it."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 2 wrong input, 128+n stopped by signal n."""
+    """Run a command and return its exit code.
+
+    0: done; 2: wrong input; 1: the environment, the disk or the numbers failed on the way; 128 + n: stopped by signal n
+    """
     args = sys.argv[1:] if argv is None else argv
     try:
         return _dispatch(args)
     except UserError as error:
         print(f"m2ac: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         print("m2ac: interrupted; the same command starts again, or continues from the last save", file=sys.stderr)
         return 130
@@ -46,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _dispatch(args: list[str]) -> int:
-    commands = {"train": _train, "eval": _eval, "envs": _envs, "bench": _bench}
+    commands = {"train": _train, "resume": _resume, "eval": _eval, "envs": _envs, "bench": _bench}
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0
@@ -69,6 +73,28 @@ def _train(args: list[str]) -> int:
         default=default,
         description="One training run. --config FILE takes the config.json of a run for the defaults of all below.",
     )
+    return _execute(config)
+
+
+def _resume(args: list[str]) -> int:
+    from dataclasses import dataclass, replace
+
+    import tyro
+
+    @dataclass(frozen=True)
+    class Resumption:
+        """Continue a run from its last checkpoint, as if it had never stopped."""
+
+        run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+        """Run directory."""
+
+    wanted = _parse(Resumption, args, "m2ac resume")
+    from m2ac.runs.directory import RunDirectory
+
+    return _execute(replace(RunDirectory.read(wanted.run).config, out=wanted.run))
+
+
+def _execute(config: RunConfig) -> int:
     prepare_jax()
     from m2ac.runs.execute import execute
 
@@ -158,7 +184,7 @@ def _bench(args: list[str]) -> int:
 
     wanted = _parse(Bench, args, "m2ac bench")
     from m2ac.bench import bench
-    from m2ac.runs.directory import dump_json, write_atomically
+    from m2ac.runs.disk import dump_json, write_atomically
     from m2ac.runs.environment import describe_environment
 
     result = bench(quick=wanted.quick, tell=functools.partial(print, flush=True))

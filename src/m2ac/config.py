@@ -274,8 +274,11 @@ class RunConfig(AgentConfig):
     """Episodes per evaluation, played with the policy's mean action in an environment of their own."""
     final_episodes: int = 10
     """Episodes of the evaluation at the end."""
+    checkpoint_every: int | None = None
+    """Environment steps between saves of the whole state. None: checkpoint_minutes alone decides."""
     checkpoint_minutes: float = 10.0
-    """Minutes between saves of the whole state; a save also happens at the end and on Ctrl-C."""
+    """Minutes after which the whole state is saved at the latest, at the end of a cycle; a save also happens at the
+    end and on Ctrl-C."""
     tensorboard: bool = True
     """Write TensorBoard files into the run directory."""
 
@@ -286,6 +289,7 @@ class RunConfig(AgentConfig):
         at_least("eval_every", self.eval_every, 1, "a number above steps evaluates at the end only")
         at_least("eval_episodes", self.eval_episodes, 1, "to evaluate seldom raise eval_every")
         at_least("final_episodes", self.final_episodes, 1, "the run's score is their mean")
+        at_least("checkpoint_every", self.checkpoint_every, 1, "leave it out to save by the clock")
         positive("checkpoint_minutes", self.checkpoint_minutes, "a large number saves at the end and on Ctrl-C only")
         if self.steps is not None and self.random_steps is not None:
             check(

@@ -106,8 +106,9 @@ def grow_real(real: Real, capacity: int, *, slots: int) -> Real:
     def grown(x: Array, first: Int[Array, ""], size: int) -> Array:
         return jnp.concatenate([jnp.roll(x, -first, axis=0), jnp.zeros((size - x.shape[0], *x.shape[1:]), x.dtype)])
 
+    in_use = jnp.arange(slots)[:, None] < slots_used(real)
     return Real(
-        observations=grown(real.observations, first_slot, slots),
+        observations=jnp.where(in_use, grown(real.observations, first_slot, slots), 0.0),
         at=grown((real.at - first_slot) % real.slots, oldest, capacity),
         action=grown(real.action, oldest, capacity),
         reward=grown(real.reward, oldest, capacity),
@@ -158,15 +159,18 @@ def add_imagined(imagined: Imagined, rows: Transition, keep: Bool[Array, "H B"])
     slots = imagined.counts.shape[0]
     size = imagined.rows.reward.shape[0] // slots
     chosen = jnp.nonzero(keep.ravel(), size=size, fill_value=0)[0]
+    count = jnp.sum(keep, dtype=jnp.int32)
     start = imagined.cursor * size
 
     def write(old: Array, new: Array) -> Array:
         packed = new.reshape(-1, *new.shape[2:])[chosen]
-        return jax.lax.dynamic_update_slice_in_dim(old, packed, start, axis=0)
+        counts = (jnp.arange(size) < count).reshape(-1, *[1] * (packed.ndim - 1))
+        # Zeros behind the kept rows: the rows that fill up there may be anything, also not finite.
+        return jax.lax.dynamic_update_slice_in_dim(old, jnp.where(counts, packed, 0).astype(old.dtype), start, axis=0)
 
     return Imagined(
         rows=jax.tree.map(write, imagined.rows, rows),
-        counts=imagined.counts.at[imagined.cursor].set(jnp.sum(keep, dtype=jnp.int32)),
+        counts=imagined.counts.at[imagined.cursor].set(count),
         cursor=(imagined.cursor + 1) % slots,
     )
 

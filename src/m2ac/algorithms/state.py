@@ -60,8 +60,22 @@ def init_state(
         dynamics=dynamics,
         imagined=imagined,
         counters=Counters(),
-        episode=Episode(number=0, length=0, total=0.0, obs=np.zeros(obs_dim, np.float32)),
+        episode=_no_episode(obs_dim),
     )
+
+
+def state_shapes(
+    config: AgentConfig, obs_dim: int, action_dim: int, *, learns_termination: bool, slots: int | None = None
+) -> State:
+    """What `init_state` would give, with shapes and types in the place of arrays: nothing is computed."""
+    arrays = jax.eval_shape(
+        lambda key: _init_arrays(key, config, obs_dim, action_dim, learns_termination, slots), jax.random.key(0)
+    )
+    return State(*arrays, counters=Counters(), episode=_no_episode(obs_dim))
+
+
+def _no_episode(obs_dim: int) -> Episode:
+    return Episode(number=0, length=0, total=0.0, obs=np.zeros(obs_dim, np.float32))
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3, 4, 5))

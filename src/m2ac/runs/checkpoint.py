@@ -1,33 +1,44 @@
 """The whole state of a training on disk: arrays in safetensors, the rest in a JSON manifest, nothing pickled.
 
 A checkpoint is a directory. It is written under another name, synced, and renamed, so that what carries its final name
-is whole.
+is whole. What is read is checked before it is used: the manifest against its own digest, the arrays against the SHA-256
+in the manifest and against the shapes that follow from the configuration.
 """
 
 import hashlib
 import json
-import os
-import shutil
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
-from m2ac.algorithms.state import State, init_state
+from m2ac.algorithms.state import State, state_shapes
 from m2ac.config import AgentConfig, RunConfig
 from m2ac.learners.acting import ActingPolicy
-from m2ac.runs.directory import dump_json
-from m2ac.settings import ConfigError, UserError, from_dict, to_dict
+from m2ac.replay import Real, first_slots
+from m2ac.runs import disk
+from m2ac.runs.disk import dump_json
+from m2ac.runs.environment import versions
+from m2ac.runs.tensors import TensorsError, read_tensors, serialised, write_tensors
+from m2ac.settings import UserError, from_dict, to_dict
 
 FORMAT, SCHEMA = "m2ac checkpoint", 2
 STATE, MANIFEST = "state.safetensors", "manifest.json"
+LARGEST_MANIFEST = 2**20
+LARGEST_STATE = 2**33
+"""Bytes of memory that a state may take: what was never written is not in the file, so a small one could ask for any."""
+
+LARGEST_POLICY = 2**30
+_NAME = re.compile(r"step-(\d{10,})(?:\.(\d+))?")
 _ANOTHER = "load another one, or train again"
 _WHERE = "give a directory written by save, or a run directory"
+_ROOM = "make room there or choose another place"
+_ROWS = ("at", "action", "reward", "terminated")  # of D_env, in which a row has one entry each
 
 
 class CheckpointError(UserError):
@@ -62,47 +73,66 @@ def save(path: Path, state: State, config: AgentConfig, **extra: Any) -> None:
     """Write a checkpoint directory in one step that either happens or does not."""
     path = path.absolute()
     _must_be_replaceable(path)
-    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_file(named_arrays(state), temporary / STATE)
-        manifest = {
-            "format": FORMAT,
-            "schema": SCHEMA,
-            "kind": type(config).__name__,
-            "config": to_dict(config),
-            "step": state.counters.steps,
-            "obs_dim": int(state.real.observations.shape[1]),
-            "action_dim": int(state.real.action.shape[1]),
-            "capacity": state.real.capacity,
-            "slots": state.real.slots,
-            "learns_termination": _learns_termination(state),
-            "sha256": {STATE: _sha256(temporary / STATE)},
-            **extra,
-        }
-        (temporary / MANIFEST).write_text(dump_json(manifest, indent=2), encoding="utf-8")
-        for file in (temporary / STATE, temporary / MANIFEST, temporary):
-            _sync(file)
-        _replace(temporary, path)
-        _sync(path.parent)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot write {path}: {error}; make room there or choose another place") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    arrays = named_arrays(state)
+    arrays |= {name: arrays[name][:count] for name, count in _written_rows(state.real).items()}
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise CheckpointError(f"{name} holds numbers that are not finite, so {path} is not written")
+    temporary = disk.hidden(path, "tmp")
+    with disk.writing(path, _ROOM):
+        try:
+            disk.remove_tree(temporary)
+            temporary.mkdir(parents=True)
+            size, sha256 = write_tensors(temporary / STATE, arrays)
+            manifest = {
+                "format": FORMAT,
+                "schema": SCHEMA,
+                "kind": type(config).__name__,
+                "config": to_dict(config),
+                "versions": versions(),
+                "step": state.counters.steps,
+                "obs_dim": int(state.real.observations.shape[1]),
+                "action_dim": int(state.real.action.shape[1]),
+                "capacity": state.real.capacity,
+                "slots": state.real.slots,
+                "learns_termination": _learns_termination(state),
+                "bytes": {STATE: size},
+                "sha256": {STATE: sha256},
+                **extra,
+            }
+            disk.write_new(temporary / MANIFEST, [_sealed(manifest).encode()])
+            disk.sync_directory(temporary)
+            disk.put_in_place(temporary, path)
+        finally:
+            disk.remove_tree(temporary)
+
+
+def _written_rows(real: Real) -> dict[str, int]:
+    """How many entries of each array of D_env were ever written: the rest is zeros."""
+    size = int(real.size)
+    full = size == real.capacity
+    slots = real.slots if full else int(real.last) + 1 if size else 0
+    return {f".real.{name}": size for name in _ROWS} | {".real.observations": slots}
+
+
+def _sealed(manifest: dict[str, Any]) -> str:
+    """The manifest's text with a digest of itself, by which a damaged one is known."""
+    return dump_json({**manifest, "digest": hashlib.sha256(dump_json(manifest).encode()).hexdigest()}, indent=2)
 
 
 def _must_be_replaceable(path: Path) -> None:
     """Saving replaces a checkpoint or an empty directory, and never anything else that a user may have there."""
-    if not path.exists() or (path.is_dir() and (not any(path.iterdir()) or _is_checkpoint(path))):
+    if not path.is_symlink() and not path.exists():
+        return
+    if path.is_dir() and not path.is_symlink() and (not any(path.iterdir()) or _is_checkpoint(path)):
         return
     raise CheckpointError(f"{path} exists and is not a checkpoint; choose another place")
 
 
 def _is_checkpoint(path: Path) -> bool:
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = json.loads(disk.read(path / MANIFEST, at_most=LARGEST_MANIFEST))
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
@@ -111,51 +141,85 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The checked manifest of a checkpoint directory."""
     file = path / MANIFEST
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        text = disk.read(file, at_most=LARGEST_MANIFEST).decode()
+        manifest = json.loads(text)
+    except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}; {_WHERE}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}; {_ANOTHER}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(f"{file} is not the manifest of an m2ac checkpoint; {_WHERE}")
     if manifest.get("schema") != SCHEMA:
         raise CheckpointError(
-            f"{file} has schema {manifest.get('schema')!r}; this version of m2ac reads {SCHEMA}; "
+            f"{file} has schema {str(manifest.get('schema'))[:20]!r}; this version of m2ac reads {SCHEMA}; "
             f"use the version that wrote it"
         )
+    if _sealed({name: value for name, value in manifest.items() if name != "digest"}) != text:
+        raise CheckpointError(f"{file} is damaged: its digest is not that of its content; {_ANOTHER}")
     return manifest
 
 
 def load(path: Path) -> Checkpoint:
     """The state, its configuration and the manifest, all of it checked."""
+    path = _or_replaced(path)
     manifest = read_manifest(path)
     kind = RunConfig if manifest.get("kind") == "RunConfig" else AgentConfig
     try:
         config = from_dict(kind, manifest["config"])
-        template = init_state(
-            _with_capacity(config, int(manifest["capacity"])),
-            int(manifest["obs_dim"]),
-            int(manifest["action_dim"]),
-            learns_termination=bool(manifest["learns_termination"]),
-            slots=int(manifest["slots"]),
+        shapes = _shapes(
+            replace(config, seed=0, replay=replace(config.replay, capacity=manifest["capacity"])),
+            *(int(manifest[name]) for name in ("obs_dim", "action_dim", "slots")),
+            learns_termination=manifest["learns_termination"] is True,
         )
-        expected = manifest["sha256"][STATE]
-    except (AssertionError, KeyError, TypeError, ValueError, ConfigError) as error:
-        raise CheckpointError(f"{path / MANIFEST} is damaged ({error!r}); {_ANOTHER}") from error
+        size, sha256 = int(manifest["bytes"][STATE]), str(manifest["sha256"][STATE])
+    except Exception as error:  # a manifest can be wrong in any way; nothing but plain values has been touched
+        raise CheckpointError(f"{path / MANIFEST} is damaged ({str(error)[:200]!r}); {_ANOTHER}") from error
     file = path / STATE
     try:
-        if _sha256(file) != expected:
-            raise CheckpointError(f"{file} is damaged: its SHA-256 is not the one in {MANIFEST}; {_ANOTHER}")
-        arrays = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}; {_ANOTHER}") from error
-    return Checkpoint(path, _filled(template, arrays, file), config, manifest)
+        arrays = read_tensors(file, at_most=_bytes(shapes), size=size, sha256=sha256)
+        state = _filled(shapes, arrays)
+    except TensorsError as error:
+        raise CheckpointError(f"{file} {error}; {_ANOTHER}") from error
+    return Checkpoint(path, state, config, manifest)
+
+
+def _or_replaced(path: Path) -> Path:
+    """The checkpoint that was being replaced when the power went, where its successor has no name yet."""
+    if path.name and not path.exists():
+        for old in sorted(path.parent.glob(f".{_escaped(path.name)}.*.old")):
+            if _is_checkpoint(old):
+                return old
+    return path
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", name)
+
+
+@cache
+def _shapes(config: AgentConfig, obs_dim: int, action_dim: int, slots: int, *, learns_termination: bool) -> State:
+    capacity = config.replay.capacity
+    assert capacity is not None
+    if not (0 < obs_dim <= 10**6 and 0 < action_dim <= 10**6 and first_slots(capacity) <= slots <= 2 * capacity):
+        raise ValueError("sizes that cannot be")
+    shapes = state_shapes(config, obs_dim, action_dim, learns_termination=learns_termination, slots=slots)
+    if _bytes(shapes) > LARGEST_STATE:
+        raise ValueError(f"a state of {_bytes(shapes)} bytes, more than {LARGEST_STATE}")
+    return shapes
+
+
+def _bytes(shapes: State) -> int:
+    return sum(int(np.prod(np.shape(leaf), dtype=object)) * _dtype(leaf).itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def _dtype(leaf: Any) -> np.dtype[Any]:
+    return np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
 
 
 def load_newest(directory: Path, *, warn: Callable[[str], object]) -> Checkpoint | None:
     """The newest checkpoint of a run that can be used, None where there is none; the bad ones are told to `warn`."""
     bad: list[CheckpointError] = []
-    for path in reversed(_by_step(directory)):
+    for path in reversed(_in_order(directory)):
         try:
             found = load(path)
         except CheckpointError as error:
@@ -169,19 +233,32 @@ def load_newest(directory: Path, *, warn: Callable[[str], object]) -> Checkpoint
     return None
 
 
-def _by_step(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.glob("step-*") if path.is_dir())
+def _in_order(directory: Path) -> list[Path]:
+    """The checkpoints of a run, the newest last; a link is none of them."""
+    found = [(_NAME.fullmatch(path.name), path) for path in directory.glob("step-*")]
+    numbered = [
+        (int(match[1]), int(match[2] or 0), path)
+        for match, path in found
+        if match is not None and path.is_dir() and not path.is_symlink()
+    ]
+    return [path for _, _, path in sorted(numbered)]
 
 
-def checkpoint_name(step: int) -> str:
-    """A name that sorts by step."""
-    return f"step-{step:010d}"
+def new_name(directory: Path, step: int) -> Path:
+    """A name that no checkpoint has yet and that comes after all others of that step or an earlier one."""
+    first = directory / f"step-{step:010d}"
+    same = [path.name for path in _in_order(directory) if path.name.split(".")[0] == first.name]
+    if not same:
+        return first
+    match = _NAME.fullmatch(same[-1])
+    assert match is not None
+    return directory / f"{first.name}.{int(match[2] or 0) + 1}"
 
 
 def prune(directory: Path, *, keep: int = 3) -> None:
     """Delete all but the last few checkpoints, and what interrupted saves left behind."""
-    for old in (*_by_step(directory)[:-keep], *directory.glob(".step-*.tmp"), *directory.glob(".step-*.old")):
-        shutil.rmtree(old)
+    for old in (*_in_order(directory)[:-keep], *directory.glob(".step-*.tmp"), *directory.glob(".step-*.old")):
+        disk.remove_tree(old)
 
 
 def save_policy(path: Path, policy: ActingPolicy) -> None:
@@ -189,41 +266,50 @@ def save_policy(path: Path, policy: ActingPolicy) -> None:
     arrays: dict[str, np.ndarray] = {}
     for i, (weight, bias) in enumerate(policy.layers):
         arrays |= {f"{i}.weight": weight, f"{i}.bias": bias}
-    temporary = path.with_name(f".{path.name}.tmp")
-    save_file(arrays, temporary)
-    _sync(temporary)
-    temporary.replace(path)
+    with disk.writing(path, _ROOM):
+        disk.write_atomically(path, serialised(arrays))
 
 
 def load_policy(path: Path) -> ActingPolicy:
     """The inverse of `save_policy`."""
+    remedy = "continue the training, which writes it"
     try:
-        arrays = load_file(path)
-        layers = [(arrays[f"{i}.weight"], arrays[f"{i}.bias"]) for i in range(len(arrays) // 2)]
-    except (OSError, SafetensorError, KeyError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}; continue the training, which writes it") from error
-    if not layers:
-        raise CheckpointError(f"{path} holds no policy; continue the training, which writes it")
+        arrays = read_tensors(path, at_most=LARGEST_POLICY)
+    except TensorsError as error:
+        raise CheckpointError(f"{path} {error}; {remedy}") from error
+    names = [f"{i}.{part}" for i in range(len(arrays) // 2) for part in ("weight", "bias")]
+    if not arrays or set(names) != set(arrays):
+        raise CheckpointError(f"{path} holds no policy; {remedy}")
+    layers = [(arrays[weight], arrays[bias]) for weight, bias in zip(names[::2], names[1::2], strict=True)]
+    widths = [layers[0][0].shape[0], *(bias.size for _, bias in layers)]
+    for i, (weight, bias) in enumerate(layers):
+        fits = weight.shape == (widths[i], widths[i + 1]) and bias.ndim == 1
+        if not fits or weight.dtype != np.float32 or bias.dtype != np.float32:
+            raise CheckpointError(f"{path} holds a policy whose layer {i} does not fit the one before; {remedy}")
     return ActingPolicy(layers)
 
 
-def _filled(template: State, arrays: dict[str, np.ndarray], file: Path) -> State:
-    """The template with each leaf replaced by the array of its name."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+def _filled(shapes: State, arrays: dict[str, np.ndarray]) -> State:
+    """Every leaf from the array of its name; the rows of D_env that were never written are zeros."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
     if set(names) != set(arrays):
         odd = sorted(set(names) ^ set(arrays))[0]
-        raise CheckpointError(f"{file} does not fit its manifest: {odd} is in only one of them; {_ANOTHER}")
+        raise TensorsError(f"does not fit its manifest: {odd[:80]} is in only one of them")
+    rows = len(arrays[".real.at"]) if arrays[".real.at"].ndim == 1 else -1
+    slots = len(arrays[".real.observations"]) if arrays[".real.observations"].ndim == 2 else -1
+    lengths = {f".real.{name}": rows for name in _ROWS} | {".real.observations": slots}
 
     def fill(name: str, leaf: Any) -> Any:
-        array, expected = arrays[name], np.asarray(leaf)
-        if array.shape != expected.shape or array.dtype != expected.dtype:
-            raise CheckpointError(
-                f"{file}: {name} is {array.dtype}{array.shape}, not {expected.dtype}{expected.shape}; {_ANOTHER}"
-            )
-        if isinstance(leaf, jax.Array):
-            return jax.numpy.asarray(array)
-        return array if isinstance(leaf, np.ndarray) else type(leaf)(array)
+        array, shape = arrays[name], np.shape(leaf)
+        written = (lengths[name], *shape[1:]) if name in lengths and 0 <= lengths[name] <= shape[0] else shape
+        if array.shape != written or array.dtype != _dtype(leaf):
+            raise TensorsError(f"does not fit its manifest: {name} is {array.dtype}{array.shape}, not {shape}")
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            return np.array(array) if isinstance(leaf, np.ndarray) else type(leaf)(array)
+        if array.shape != shape:
+            array = np.concatenate([array, np.zeros((shape[0] - len(array), *shape[1:]), array.dtype)])
+        return jax.numpy.array(array)
 
     return jax.tree.unflatten(structure, [fill(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)])
 
@@ -233,29 +319,3 @@ def _learns_termination(state: State) -> bool:
         return False
     params = state.dynamics.ensemble.params
     return bool(params.members[0][-1].bias.shape[0] > 2 * params.max_log_variance.shape[0])
-
-
-def _with_capacity(config: AgentConfig, capacity: int) -> AgentConfig:
-    return replace(config, replay=replace(config.replay, capacity=capacity))
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _replace(new: Path, path: Path) -> None:
-    """Put `new` in the place of `path`, which may exist."""
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    if path.exists():
-        os.rename(path, old)
-    os.rename(new, path)
-    shutil.rmtree(old, ignore_errors=True)

@@ -7,14 +7,15 @@ import csv
 import fcntl
 import io
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypedDict, TypeVar
+from typing import IO, Any, NamedTuple, TypedDict, TypeVar
 
 from m2ac.config import ASKED, RunConfig
+from m2ac.runs import disk
+from m2ac.runs.disk import dump_json, plain
 from m2ac.runs.environment import describe_environment
 from m2ac.settings import ConfigError, from_dict, to_dict
 
@@ -26,9 +27,11 @@ EvalRow = TypedDict(
 T = TypeVar("T")
 
 EVAL_COLUMNS = ("step", "episode", "seed", "return", "length", "seconds")
-MAY_DIFFER = ("out", "tensorboard", "checkpoint_minutes")
+MAY_DIFFER = ("out", "tensorboard", "checkpoint_every", "checkpoint_minutes")
 """Settings that do not change what a run computes."""
 
+LARGEST_CONFIG = 2**20
+ROOM = "make room there, then the same command continues"
 _ANOTHER = "choose another --out or delete the directory"
 
 
@@ -37,6 +40,13 @@ def default_out(config: RunConfig) -> str:
     horizon = "" if config.horizon is None else f"-h{config.horizon}"
     name = f"{config.env}-{config.algo}{horizon}-s{config.seed}"
     return "runs/" + re.sub(r"[^A-Za-z0-9._-]", "-", name)
+
+
+class Logged(NamedTuple):
+    """How many lines the logs of a run have."""
+
+    metrics: int
+    evals: int  # the header not counted
 
 
 class RunDirectory:
@@ -50,28 +60,26 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.learning_curve = path / "learning_curve.png"
         self._lock: IO[bytes] | None = None
+        self._logged = Logged(0, 0)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], config: RunConfig, *, asked: RunConfig | None = None) -> "RunDirectory":
         """Start a run in `path`, or continue the one that is there, which must have the same configuration.
 
+        Until it is closed, other processes are kept out; the system sees to that, however this one ends.
         `asked` is the configuration before the task's values were filled in; it is kept for `--config`.
         """
         run = cls(Path(path), config)
-        stored = run.path / "config.json"
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            if stored.exists():
-                _must_equal(run.path, _read_config(run.path), config)
-            else:
-                run._must_be_empty()
-                values = to_dict(config) | ({ASKED: to_dict(asked)} if asked is not None else {})
-                write_atomically(stored, dump_json(values, indent=2))
+            run._check_or_write_config(asked, write=False)
+            run._lock = _locked(run.path / "lock")
+            run._check_or_write_config(asked, write=True)  # again: another process may have been here meanwhile
             run.checkpoints.mkdir(exist_ok=True)
             run._record_environment()
         except OSError as error:
             raise ConfigError(
-                f"cannot write the run directory {str(path)!r}: {error.strerror or error}; choose another --out"
+                f"cannot write the run directory {str(path)!r}: {disk.reason(error)}; choose another --out"
             ) from error
         return run
 
@@ -79,10 +87,6 @@ class RunDirectory:
     def read(cls, path: str | os.PathLike[str]) -> "RunDirectory":
         """A run that exists already."""
         return cls(Path(path), _read_config(Path(path)))
-
-    def hold(self) -> None:
-        """Keep other processes from training here; the system lets go when this process ends, however it ends."""
-        self._lock = _locked(self.path / "lock")
 
     def close(self) -> None:
         """Let another process continue the run."""
@@ -96,14 +100,17 @@ class RunDirectory:
 
     def mark_done(self, summary: Mapping[str, Any]) -> None:
         """Declare the run finished; `DONE` holds the summary."""
-        write_atomically(self.path / "DONE", dump_json(summary, indent=2))
+        with disk.writing(self.path, ROOM):
+            disk.write_atomically(self.path / "DONE", dump_json(summary, indent=2))
 
     def append_metrics(self, metrics: Mapping[str, Any]) -> None:
         """One line of `metrics.jsonl`; needs a "step", by which a resumed run cuts the file back."""
         values = plain(metrics)
         if not isinstance(values.get("step"), int):
             raise ValueError(f'metrics need a whole number "step", got {values}')
-        _append(self.metrics, dump_json(values))
+        with disk.writing(self.metrics, ROOM):
+            disk.append(self.metrics, dump_json(values))
+        self._logged = self._logged._replace(metrics=self._logged.metrics + 1)
 
     def append_evals(self, rows: Iterable[EvalRow]) -> None:
         """One line of `evals.csv` for each evaluation episode."""
@@ -111,7 +118,9 @@ class RunDirectory:
         writer = csv.writer(text, lineterminator="\n")
         by_name: Iterable[Mapping[str, Any]] = rows
         writer.writerows([row[column] for column in EVAL_COLUMNS] for row in by_name)
-        _append(self.evals, text.getvalue(), header=",".join(EVAL_COLUMNS) + "\n")
+        with disk.writing(self.evals, ROOM):
+            disk.append(self.evals, text.getvalue(), header=",".join(EVAL_COLUMNS) + "\n")
+        self._logged = self._logged._replace(evals=self._logged.evals + text.getvalue().count("\n"))
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Every complete line of `metrics.jsonl`."""
@@ -121,22 +130,38 @@ class RunDirectory:
         """Every complete row of `evals.csv`."""
         return [_parsed(self.evals, n, line, _eval_row) for n, line in enumerate(_lines(self.evals)[1:], 2)]
 
-    def cut_back(self, step: int) -> None:
-        """Forget what was logged after `step`; a finished run of which something is forgotten is finished no more."""
-        metrics = zip(_lines(self.metrics), self.read_metrics(), strict=True)
-        header, rows = _lines(self.evals)[:1], zip(_lines(self.evals)[1:], self.read_evals(), strict=True)
-        changed = self._rewrite(self.metrics, [line for line, row in metrics if row["step"] <= step])
-        changed |= self._rewrite(self.evals, header + [line for line, row in rows if row["step"] <= step])
-        if changed:
-            (self.path / "DONE").unlink(missing_ok=True)
+    def logged(self) -> Logged:
+        """How many lines the logs have, on the disk and not only on their way to it."""
+        with disk.writing(self.path, ROOM):
+            for log in (self.metrics, self.evals):
+                disk.sync(log)
+        return self._logged
+
+    def cut_back(self, to: Logged) -> bool:
+        """Forget what was logged after a checkpoint; False where the logs have lost some of what they had then."""
+        metrics, evals = _lines(self.metrics), _lines(self.evals)
+        header, rows = evals[:1], evals[1:]
+        with disk.writing(self.path, ROOM):
+            self._rewrite(self.metrics, metrics[: to.metrics])
+            self._rewrite(self.evals, header + rows[: to.evals])
+        self._logged = Logged(len(metrics[: to.metrics]), len(rows[: to.evals]))
+        return self._logged == to
 
     @staticmethod
-    def _rewrite(path: Path, lines: Sequence[str]) -> bool:
+    def _rewrite(path: Path, lines: Sequence[str]) -> None:
         text = "".join(lines)
-        changed = path.exists() and path.read_bytes() != text.encode()
-        if changed:
-            write_atomically(path, text)
-        return changed
+        if path.exists() and _content(path) != text.encode():
+            disk.write_atomically(path, text)
+
+    def _check_or_write_config(self, asked: RunConfig | None, *, write: bool) -> None:
+        stored = self.path / "config.json"
+        if stored.is_symlink() or stored.exists():
+            _must_equal(self.path, _read_config(self.path), self.config)
+            return
+        self._must_be_empty()
+        if write:
+            values = to_dict(self.config) | ({ASKED: to_dict(asked)} if asked is not None else {})
+            disk.write_atomically(stored, dump_json(values, indent=2))
 
     def _must_be_empty(self) -> None:
         found = [file.name for file in (self.metrics, self.evals, self.path / "DONE") if file.exists()]
@@ -152,47 +177,15 @@ class RunDirectory:
             earlier = before.pop("earlier", [])
         except (FileNotFoundError, ValueError, AttributeError, TypeError):
             before, earlier = now, []
-        write_atomically(
+        disk.write_atomically(
             file, dump_json({**now, "earlier": [*earlier, before] if before != now else earlier}, indent=2)
         )
 
 
-def plain(value: Any) -> Any:
-    """The value as JSON knows it: arrays become lists, NaN and infinities become None."""
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    raise TypeError(f"{type(value).__name__} has no place in JSON: {value!r}")
-
-
-def dump_json(value: Any, *, indent: int | None = None) -> str:
-    """Strict ASCII JSON that ends with a newline."""
-    return json.dumps(plain(value), indent=indent, allow_nan=False) + "\n"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` in one step: a reader or a crash sees the old text or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _locked(path: Path) -> IO[bytes]:
     """The open file that keeps other processes out."""
-    file = open(path, "ab")  # noqa: SIM115  (it stays open for as long as the run)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    file = os.fdopen(descriptor, "rb")  # it stays open for as long as the run
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -203,24 +196,20 @@ def _locked(path: Path) -> IO[bytes]:
     return file
 
 
-def _append(path: Path, text: str, *, header: str = "") -> None:
-    with path.open("ab+") as file:
-        end = file.seek(0, os.SEEK_END)
-        if end:
-            file.seek(end - 1)
-            if file.read(1) != b"\n":  # an interruption tore the last line; what follows must not grow onto it
-                end = file.truncate(path.read_bytes().rfind(b"\n") + 1)
-        file.write(((header if end == 0 else "") + text).encode())
-        file.flush()
-
-
 def _lines(path: Path) -> list[str]:
     """Complete lines with their newlines; split at \\n alone, since str.splitlines knows a dozen other separators."""
     if not path.exists():
         return []
-    data = path.read_bytes()
+    data = _content(path)
     complete = data[: data.rfind(b"\n") + 1].decode("utf-8", errors="replace")
     return [line + "\n" for line in complete.split("\n")[:-1]]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return disk.read(path)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {disk.reason(error)}; {_ANOTHER}") from error
 
 
 def _parsed(path: Path, number: int, line: str, parse: Callable[[str], T]) -> T:
@@ -252,13 +241,13 @@ def _eval_row(line: str) -> EvalRow:
 def _read_config(path: Path) -> RunConfig:
     file = path / "config.json"
     try:
-        text = file.read_text(encoding="utf-8")
+        text = disk.read(file, at_most=LARGEST_CONFIG)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"{str(path)!r} is not a run directory: it has no config.json; give a directory that m2ac train has written"
         ) from None
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"cannot read {str(file)!r}: {error}; restore the file or {_ANOTHER}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(file)!r}: {disk.reason(error)}; restore it or {_ANOTHER}") from error
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:

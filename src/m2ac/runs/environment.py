@@ -19,10 +19,15 @@ def describe_environment() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "cores_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": versions(),
         "git": git_state(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],  # where it is installed may name its user
     }
+
+
+def versions() -> dict[str, str | None]:
+    """The version of everything that has a say in the numbers."""
+    return {name: _version(name) for name in PACKAGES}
 
 
 def cpu_model() -> str | None:

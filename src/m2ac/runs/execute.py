@@ -2,22 +2,25 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from m2ac.algorithms.training import Progress, Training
 from m2ac.config import DEFAULT_STEPS, RunConfig, resolve
-from m2ac.envs import find_task, make_env
+from m2ac.envs import Task, find_task, make_env
 from m2ac.envs.world import World
 from m2ac.report.curve import draw_learning_curve
-from m2ac.runs import checkpoint
-from m2ac.runs.directory import EvalRow, RunDirectory, default_out
+from m2ac.runs import checkpoint, disk
+from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
+from m2ac.settings import UserError
 
 
 class Result(NamedTuple):
@@ -30,55 +33,53 @@ class Result(NamedTuple):
     returns: list[float]  # of the last evaluation's episodes
 
 
+class _LeftError(Exception):
+    """Leaves an evaluation in the middle of an episode."""
+
+
 class _Run:
     """The moving parts of `execute`."""
 
-    def __init__(self, config: RunConfig, stream: TextIO) -> None:
-        task = find_task(config.env)
-        self.training_world = World(make_env(task), seed=config.seed, stream="train")
-        self.evaluation_world = World(make_env(task), seed=config.seed, stream="eval")
-        steps = config.steps or task.defaults.get("steps", DEFAULT_STEPS)
-        out = config.out or default_out(config)
-        self.config = resolve(
-            dataclasses.replace(config, out=out, steps=steps),
-            task.defaults,
-            action_dim=self.training_world.action_dim,
-            steps=steps,
-        )
-        self.steps: int = steps
-        self.directory = RunDirectory.open(out, self.config, asked=config)
-        self.directory.hold()
-        self.display: Display = make_display(stream)
-        self.evals = self.directory.read_evals()
-        self.tensorboard: TensorBoard | None = None
-        if self.directory.done:
-            return
+    def __init__(
+        self, config: RunConfig, task: Task, worlds: tuple[World, World], directory: RunDirectory, display: Display
+    ) -> None:
+        self.config = config
+        self.training_world, self.evaluation_world = worlds
+        self.directory = directory
+        self.display = display
+        assert config.steps is not None
+        self.steps: int = config.steps
         self.elapsed_before = 0.0
         self.training = self._training(task.terminated)
-        self.evals = self.directory.read_evals()
+        self.saved_step = self.training.step
+        self.evals = directory.read_evals()
         self.returns = _mean_returns(self.evals)
-        if self.config.tensorboard:
-            self.tensorboard = TensorBoard(self.directory.path / "tensorboard", from_step=self.training.step + 1)
+        self.tensorboard: TensorBoard | None = None
+        if config.tensorboard:
+            self.tensorboard = TensorBoard(directory.path / "tensorboard", from_step=self.training.step + 1)
         self.started = self.saved = time.monotonic()
         self.pace = Pace(self.steps)
         self.seen: dict[str, Any] = {}
         self.train_return: float | None = None
+        self.asked_to_stop: Callable[[], bool] = lambda: False
 
     def _training(self, termination_fn: Any) -> Training:
         """A fresh training, or the one of the newest checkpoint."""
         found = checkpoint.load_newest(self.directory.checkpoints, warn=self.display.message)
-        if found is not None:
-            self.elapsed_before = float(found.manifest.get("elapsed", 0.0))
         training = Training(
             self.config, self.training_world, termination_fn=termination_fn, state=found.state if found else None
         )
-        if found is None and self.evals:
-            self.display.message("no checkpoint is left of this run, so it starts again from its first step")
-        self.directory.cut_back(training.step)
-        if found is not None:
-            self.display.message(f"continuing at step {training.step} from {found.path}")
-            if not training.rejoin():
-                self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
+        if found is None:
+            if self.directory.read_evals():
+                self.display.message("no checkpoint is left of this run, so it starts again from its first step")
+            self.directory.cut_back(Logged(0, 0))
+            return training
+        self.elapsed_before = float(found.manifest.get("elapsed", 0.0))
+        if not self.directory.cut_back(Logged(**found.manifest["logged"])):
+            self.display.message("the logs have lost some lines from before the checkpoint; the run itself is whole")
+        self.display.message(f"continuing at step {training.step} from {found.path}")
+        if not training.rejoin():
+            self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
         return training
 
     @property
@@ -93,11 +94,18 @@ class _Run:
             self.log(progress.metrics)
         if self._evaluation_due(progress):
             self.evaluate(self.config.eval_episodes)
-        # At the end of a cycle, whose metrics are written: what a later kill loses is then whole cycles.
-        overdue = time.monotonic() - self.saved > 60 * self.config.checkpoint_minutes
-        if overdue and (progress.metrics is not None or progress.phase == "exploring"):
+        if self._save_due(progress):
             self.save()
         self.show(progress.phase)
+
+    def _save_due(self, progress: Progress) -> bool:
+        # At the end of a cycle, whose metrics are written: what a later kill loses is then whole cycles.
+        if progress.metrics is None and progress.phase != "exploring":
+            return False
+        every = self.config.checkpoint_every
+        if every is not None and progress.step // every > self.saved_step // every:
+            return True
+        return time.monotonic() - self.saved > 60 * self.config.checkpoint_minutes
 
     def _evaluation_due(self, progress: Progress) -> bool:
         assert self.config.eval_every is not None
@@ -120,10 +128,19 @@ class _Run:
         """Play with the mean action in the environment kept for it."""
         self.show("evaluating")
         policy, step = self.training.acting_policy(), self.training.step
+
+        def policy_unless_asked_to_stop(obs: NDArray[np.float32]) -> NDArray[np.float32]:
+            if self.asked_to_stop():
+                raise _LeftError
+            return policy(obs)
+
         first = self.evals[-1]["episode"] + 1 if self.evals else 0
         rows: list[EvalRow] = []
         for number in range(first, first + episodes):
-            played = self.evaluation_world.play(policy, number)
+            try:
+                played = self.evaluation_world.play(policy_unless_asked_to_stop, number)
+            except _LeftError:  # when the run is continued, this evaluation is due again
+                return
             rows.append(
                 {
                     "step": step,
@@ -157,31 +174,30 @@ class _Run:
         )
 
     def save(self) -> None:
-        path = self.directory.checkpoints / checkpoint.checkpoint_name(self.training.step)
-        checkpoint.save(path, self.training.state, self.config, elapsed=self.elapsed)
+        """Write the whole state, then the policy alone; first what is logged, so that it is never behind."""
+        logged = self.directory.logged()._asdict()
+        path = checkpoint.new_name(self.directory.checkpoints, self.training.step)
+        checkpoint.save(path, self.training.state, self.config, elapsed=self.elapsed, logged=logged)
         checkpoint.prune(self.directory.checkpoints)
         checkpoint.save_policy(self.directory.path / "policy.safetensors", self.training.acting_policy())
-        self.saved = time.monotonic()
+        self.saved, self.saved_step = time.monotonic(), self.training.step
 
     def draw(self) -> None:
         config = self.config
         horizon = f", rollout length {config.horizon}" if config.horizon else ""
-        draw_learning_curve(
-            self.evals,
-            title=f"{config.algo.upper()} on {config.env}{horizon}, seed {config.seed}",
-            path=self.directory.learning_curve,
-            metrics=self.directory.read_metrics(),
-        )
-
-    def last_returns(self) -> list[float]:
-        """Returns of the last evaluation's episodes, none before the first."""
-        return [row["return"] for row in self.evals if row["step"] == self.evals[-1]["step"]]
+        with disk.writing(self.directory.learning_curve, ROOM):
+            draw_learning_curve(
+                self.evals,
+                title=f"{config.algo.upper()} on {config.env}{horizon}, seed {config.seed}",
+                path=self.directory.learning_curve,
+                metrics=self.directory.read_metrics(),
+            )
 
     def finish(self) -> None:
         """Score the trained policy and say that the run is over."""
         if not self.evals or self.evals[-1]["step"] < self.training.step:  # else it was killed right after this
             self.evaluate(self.config.final_episodes)
-        returns = self.last_returns()
+        returns = _last_returns(self.evals)
         self.directory.mark_done(
             {
                 "step": self.training.step,
@@ -193,12 +209,14 @@ class _Run:
         )
 
     def close(self) -> None:
-        self.directory.close()
-        self.display.close()
+        """Let go of what is open."""
         if self.tensorboard is not None:
             self.tensorboard.close()
-        self.training_world.close()
-        self.evaluation_world.close()
+
+
+def _last_returns(evals: list[EvalRow]) -> list[float]:
+    """Returns of the last evaluation's episodes, none before the first."""
+    return [row["return"] for row in evals if row["step"] == evals[-1]["step"]]
 
 
 def _mean_returns(evals: list[EvalRow]) -> list[float]:
@@ -211,28 +229,64 @@ def _mean_returns(evals: list[EvalRow]) -> list[float]:
 
 def execute(config: RunConfig, *, stream: TextIO) -> Result:
     """Train, evaluate, log, save and draw; the display goes to `stream`."""
-    run = _Run(config, stream)
-    try:
-        if run.directory.done:
-            run.display.message(
-                "this run is finished already; choose another --out or delete the directory for a new one"
-            )
-            return Result(run.directory.path, run.steps, True, None, run.last_returns())
+    task = find_task(config.env)
+    with ExitStack() as at_the_end:
+        worlds = (
+            World(make_env(task), seed=config.seed, stream="train"),
+            World(make_env(task), seed=config.seed, stream="eval"),
+        )
+        for world in worlds:
+            at_the_end.callback(world.close)
+        resolved = _resolved(config, task, worlds[0])
+        assert resolved.out is not None
+        assert resolved.steps is not None
+        directory = RunDirectory.open(resolved.out, resolved, asked=config)
+        at_the_end.callback(directory.close)
+        display = make_display(stream)
+        at_the_end.callback(display.close)
+        if directory.done:
+            display.message("this run is finished already; choose another --out or delete the directory for a new one")
+            return Result(directory.path, resolved.steps, True, None, _last_returns(directory.read_evals()))
+        run = _Run(resolved, task, worlds, directory, display)
+        at_the_end.callback(run.close)
+        return _train(run)
+
+
+def _resolved(config: RunConfig, task: Task, world: World) -> RunConfig:
+    """The configuration with the task's values where none were given."""
+    steps = config.steps or task.defaults.get("steps", DEFAULT_STEPS)
+    given = dataclasses.replace(config, out=config.out or default_out(config), steps=steps)
+    return resolve(given, task.defaults, action_dim=world.action_dim, steps=steps)
+
+
+def _train(run: _Run) -> Result:
+    with stopping() as stop:
+        run.asked_to_stop = lambda: stop.signal is not None
         try:
-            with stopping() as stop:
-                for progress in run.training.run(run.steps):
-                    run.note(progress)
-                    if stop.signal is not None:
-                        run.log(run.training.cycle_metrics())
-                        break
-        finally:
-            run.save()  # also what was learned before an environment failed
-        finished = stop.signal is None
-        if finished:
-            run.finish()
-        if run.evals:
-            run.draw()
-        run.show("finished" if finished else "stopped")
-        return Result(run.directory.path, run.training.step, finished, stop.signal, run.last_returns())
-    finally:
-        run.close()
+            for progress in run.training.run(run.steps):
+                run.note(progress)
+                if stop.signal is not None:
+                    run.log(run.training.cycle_metrics())
+                    break
+        except BaseException as error:
+            _save_after(run, error)
+            raise
+        run.save()
+    finished = stop.signal is None
+    if finished:
+        run.finish()
+    if run.evals:
+        run.draw()
+    run.show("finished" if finished else "stopped")
+    return Result(run.directory.path, run.training.step, finished, stop.signal, _last_returns(run.evals))
+
+
+def _save_after(run: _Run, error: BaseException) -> None:
+    """Keep what was learned before something failed; where that fails too, the first failure is the one to tell."""
+    try:
+        run.save()
+    except UserError as second:
+        run.display.message(f"the state could not be saved either: {second}")
+    else:
+        if isinstance(error, UserError):
+            run.display.message(f"saved at step {run.training.step}; the same command continues from there")
