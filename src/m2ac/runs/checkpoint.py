@@ -5,6 +5,7 @@ is whole. What is read is checked before it is used: the manifest against its ow
 in the manifest and against the shapes that follow from the configuration.
 """
 
+import glob
 import hashlib
 import json
 import re
@@ -31,7 +32,7 @@ FORMAT, SCHEMA = "m2ac checkpoint", 2
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 LARGEST_MANIFEST = 2**20
 LARGEST_STATE = 2**33
-"""Bytes of memory that a state may take: what was never written is not in the file, so a small one could ask for any."""
+"""Bytes of memory that a state may take: what was never written is not in the file, so a small one can ask for any."""
 
 LARGEST_POLICY = 2**30
 _NAME = re.compile(r"step-(\d{10,})(?:\.(\d+))?")
@@ -81,8 +82,7 @@ def save(path: Path, state: State, config: AgentConfig, **extra: Any) -> None:
     temporary = disk.hidden(path, "tmp")
     with disk.writing(path, _ROOM):
         try:
-            disk.remove_tree(temporary)
-            temporary.mkdir(parents=True)
+            disk.new_directory(temporary)
             size, sha256 = write_tensors(temporary / STATE, arrays)
             manifest = {
                 "format": FORMAT,
@@ -186,14 +186,10 @@ def load(path: Path) -> Checkpoint:
 def _or_replaced(path: Path) -> Path:
     """The checkpoint that was being replaced when the power went, where its successor has no name yet."""
     if path.name and not path.exists():
-        for old in sorted(path.parent.glob(f".{_escaped(path.name)}.*.old")):
+        for old in sorted(path.parent.glob(f".{glob.escape(path.name)}.*.old")):
             if _is_checkpoint(old):
                 return old
     return path
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 @cache

@@ -5,6 +5,7 @@ whoever looks sees the old content or the new, never a part. No symbolic link is
 """
 
 import errno
+import glob
 import json
 import math
 import os
@@ -131,15 +132,31 @@ def read(path: Path, *, at_most: int | None = None) -> bytes:
         os.close(descriptor)
 
 
+def new_directory(path: Path) -> None:
+    """An empty directory, with those above it; whatever had the name is gone."""
+    remove_tree(path)
+    for above in reversed(path.parents):
+        if not above.exists():
+            os.mkdir(above)
+    os.mkdir(path)
+
+
 def put_in_place(new: Path, path: Path) -> None:
     """Give a directory its name; one that has it already leaves last, so that one of the two is always whole."""
     old = hidden(path, "old")
-    if path.exists():
+    replaced = path.exists()
+    if replaced:
         remove_tree(old)
         os.rename(path, old)
-    os.rename(new, path)
+    try:
+        os.rename(new, path)
+    except OSError:
+        if replaced:
+            os.rename(old, path)
+        raise
     sync_directory(path.parent)
-    remove_tree(old)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.old"):
+        remove_tree(left)
 
 
 def remove_tree(path: Path) -> None:

@@ -42,6 +42,15 @@ def cpu_model() -> str | None:
     return platform.processor() or None
 
 
+def memory_mib() -> float | None:
+    """Memory of this process that is in use now; None where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
+
+
 def git_state(directory: Path | None = None) -> dict[str, Any] | None:
     """Commit and whether files differ from it, for `directory` or the working directory; None outside a repository."""
     commit = _git("rev-parse", "HEAD", directory=directory)

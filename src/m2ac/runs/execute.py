@@ -18,6 +18,7 @@ from m2ac.report.curve import draw_learning_curve
 from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
+from m2ac.runs.environment import memory_mib
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError
@@ -117,7 +118,8 @@ class _Run:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         self.seen |= metrics
-        self.directory.append_metrics({**metrics, "seconds": round(self.elapsed, 3)})
+        more = {"process/memory_mib": memory_mib(), "seconds": round(self.elapsed, 3)}
+        self.directory.append_metrics({**metrics, **more})
         self.curve(int(metrics["step"]), metrics)
 
     def curve(self, step: int, metrics: Mapping[str, Any]) -> None:

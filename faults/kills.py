@@ -1,0 +1,37 @@
+"""`kill -9` at random moments of a real run, which is then continued to its end."""
+
+import random
+import shutil
+import signal
+from pathlib import Path
+
+from faults.row import Row
+from faults.training import LONGEST, Reference, differences, finish, interrupted, trials
+
+DEFAULT = 40
+PROPERTY = "kill -9 at random moments of a real run, resumed to the end: final state equal to the uninterrupted run's"
+
+
+def run(n: int, scratch: Path) -> Row:
+    """Kill n runs, some of them more than once."""
+    return trials(PROPERTY, n, scratch, _one)
+
+
+def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
+    kills, wanted = 0, rng.choice((1, 1, 2))
+    while kills < wanted:
+        process = interrupted(out, signal.SIGKILL, rng.uniform(0.3, 1.0) * whole.seconds)
+        if process is None:  # it was over before: begin again
+            shutil.rmtree(out)
+            continue
+        process.communicate(timeout=LONGEST)
+        kills += 1
+    finish(out, command=rng.choice(("train", "resume")) if (out / "config.json").exists() else "train")
+    odd = differences(out, whole)
+    return f"{' and '.join(odd)} differ after {kills} kills" if odd else None
+
+
+if __name__ == "__main__":
+    from faults.row import alone
+
+    alone(run, DEFAULT)
