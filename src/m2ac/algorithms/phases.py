@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from m2ac.compiling import compile_for_ensemble
 from m2ac.dynamics.ensemble import Ensemble
-from m2ac.imagination.rollout import Imagination, Rollout, masked_rollouts
+from m2ac.imagination.rollout import Imagination, Rolling, Rollout, roll_out, start_rollouts
 from m2ac.learners.sac import sample_action
 from m2ac.networks import MLP
 from m2ac.replay import (
@@ -70,6 +70,27 @@ def _trust(rollout: Rollout) -> Trust:
     )
 
 
+@partial(jax.jit, static_argnames=("rollouts", "how"))
+def start_imagining(
+    ensemble: Ensemble, real: Real, key: Key, phase: Int[Array, ""], *, rollouts: int, how: Imagination
+) -> Rolling:
+    """Line 6 of Algorithm 1: sample B states to roll the model out from."""
+    key_starts, key_rollout = jax.random.split(jax.random.fold_in(key, phase))
+    return start_rollouts(ensemble, sample_obs(real, rollouts, key=key_starts), how, key=key_rollout)
+
+
+@compile_for_ensemble(static_argnames="how", donate_argnums=0)
+def imagine_step(rolling: Rolling, policy: MLP, ensemble: Ensemble, *, how: Imagination) -> Rolling:
+    """Line 7 of Algorithm 1: one step of the rollouts; a chance to stop after each."""
+    return roll_out(rolling, partial(sample_action, policy), ensemble, how, steps=1)
+
+
+@partial(jax.jit, donate_argnums=0)
+def finish_imagining(imagined: Imagined, rollout: Rollout) -> tuple[Imagined, Trust]:
+    """Line 7 of Algorithm 1 ends: what the mask trusts is kept."""
+    return add_imagined(imagined, rollout.rows, rollout.keep), _trust(rollout)
+
+
 @compile_for_ensemble(static_argnames=("rollouts", "how"), donate_argnums=0)
 def imagine(
     imagined: Imagined,
@@ -82,11 +103,10 @@ def imagine(
     rollouts: int,
     how: Imagination,
 ) -> tuple[Imagined, Trust]:
-    """Lines 6-7 of Algorithm 1: sample B states, roll the model out from them, keep what the mask trusts."""
-    key_starts, key_rollout = jax.random.split(jax.random.fold_in(key, phase))
-    starts = sample_obs(real, rollouts, key=key_starts)
-    rollout = masked_rollouts(partial(sample_action, policy), ensemble, starts, how, key=key_rollout)
-    return add_imagined(imagined, rollout.rows, rollout.keep), _trust(rollout)
+    """Lines 6-7 of Algorithm 1 in one go."""
+    rolling = start_imagining(ensemble, real, key, phase, rollouts=rollouts, how=how)
+    rolling = roll_out(rolling, partial(sample_action, policy), ensemble, how, steps=how.horizon)
+    return finish_imagining(imagined, rolling.rollout)
 
 
 @partial(jax.jit, static_argnames=("batches", "batch_size", "real_share"))

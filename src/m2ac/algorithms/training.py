@@ -162,12 +162,7 @@ class Training(Rhythm[Progress]):
         dynamics, report = finish_fit(fit, state.real, config.model)
         self._cycle |= fit_metrics(report)
         self._took("fit", started)
-        yield self._progress("imagining")
-
-        started = time.perf_counter()
-        imagined, trust = phases.imagine(  # lines 6-7
-            state.imagined,
-            state.learner.policy,
+        rolling = phases.start_imagining(  # line 6
             dynamics.ensemble,
             state.real,
             self._streams.imagine,
@@ -175,6 +170,11 @@ class Training(Rhythm[Progress]):
             rollouts=rollouts_per_phase(config),
             how=self.imagination,
         )
+        started = time.perf_counter()
+        for _ in range(self.imagination.horizon):
+            yield self._progress("imagining")
+            rolling = phases.imagine_step(rolling, state.learner.policy, dynamics.ensemble, how=self.imagination)
+        imagined, trust = phases.finish_imagining(state.imagined, rolling.rollout)  # line 7
         counters = state.counters._replace(fits=state.counters.fits + 1, modelled_at=state.counters.steps)
         self.state = state._replace(dynamics=dynamics, imagined=imagined, counters=counters)
         self._cycle |= trust_metrics(trust, scored=self.imagination.score is not None)

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Key as KeyArray
 
 from m2ac.dynamics.ensemble import Ensemble, predict, predict_drawn
 from m2ac.dynamics.gaussian import Gaussian, of_member, pick
@@ -143,25 +144,57 @@ def _in_blocks(per_block: Callable[[Float[Array, "B D"], Key], T], obs: Float[Ar
     return jax.tree.map(lambda x: x.reshape(blocks * size, *x.shape[2:])[:rows], results)
 
 
-def masked_rollouts(
-    policy: Policy, ensemble: Ensemble, starts: Float[Array, "B D"], how: Imagination, *, key: Key
-) -> Rollout:
-    """Algorithm 2 from the given start states."""
+class Rolling(NamedTuple):
+    """Rollouts under way: the rectangle, filled up to step h."""
 
-    def step(
-        carry: tuple[Float[Array, "B D"], Bool[Array, "B"]], h_and_key: tuple[Int[Array, ""], Key]
-    ) -> tuple[tuple[Float[Array, "B D"], Bool[Array, "B"]], Rollout]:
-        obs, alive = carry
-        h, key = h_and_key
-        imagined = _imagine_rows(policy, ensemble, obs, how, key=key)  # lines 4-9
+    rollout: Rollout
+    obs: Float[Array, "B D"]  # where the living are
+    alive: Bool[Array, "B"]
+    h: Int[Array, ""]
+    keys: KeyArray[Array, "H"]
+
+
+def start_rollouts(ensemble: Ensemble, starts: Float[Array, "B D"], how: Imagination, *, key: Key) -> Rolling:
+    """An empty rectangle over the given start states."""
+    shape = how.horizon, *starts.shape[:1]
+    actions = ensemble.input_mean.shape[0] - starts.shape[1]
+    rows = Transition(
+        obs=jnp.zeros((*shape, starts.shape[1])),
+        action=jnp.zeros((*shape, actions)),
+        reward=jnp.zeros(shape),
+        next_obs=jnp.zeros((*shape, starts.shape[1])),
+        terminated=jnp.zeros(shape, dtype=bool),
+    )
+    nothing = jnp.zeros(shape, dtype=bool)
+    empty = Rollout(rows, jnp.zeros(shape), jnp.zeros(shape, dtype=jnp.int32), nothing, nothing)
+    alive = jnp.ones(starts.shape[0], dtype=bool)
+    return Rolling(empty, starts, alive, jnp.int32(0), jax.random.split(key, how.horizon))
+
+
+def roll_out(
+    rolling: Rolling, policy: Policy, ensemble: Ensemble, how: Imagination, *, steps: int | Int[Array, ""]
+) -> Rolling:
+    """Algorithm 2 for so many steps more, or to the horizon."""
+
+    def step(_: Int[Array, ""], rolling: Rolling) -> Rolling:
+        obs, alive, h = rolling.obs, rolling.alive, rolling.h
+        imagined = _imagine_rows(policy, ensemble, obs, how, key=rolling.keys[h])  # lines 4-9
         keep = how.mask(imagined.uncertainty, alive, h)  # line 10
         finite = jnp.isfinite(imagined.uncertainty)
         goes_on = keep if how.stop == "hardstop" else alive & finite  # lines 12-13
         goes_on = goes_on & ~imagined.rows.terminated
         # A dead row still takes part in the products below; zeros keep it from overflowing.
         next_obs = jnp.where(goes_on[:, None], imagined.rows.next_obs, 0.0)
-        return (next_obs, goes_on), Rollout(imagined.rows, imagined.uncertainty, imagined.member, alive, keep)
+        column = Rollout(imagined.rows, imagined.uncertainty, imagined.member, alive, keep)
+        rollout = jax.tree.map(lambda x, new: x.at[h].set(new), rolling.rollout, column)
+        return Rolling(rollout, next_obs, goes_on, h + 1, rolling.keys)
 
-    steps = jnp.arange(how.horizon, dtype=jnp.int32), jax.random.split(key, how.horizon)
-    _, rollout = jax.lax.scan(step, (starts, jnp.ones(starts.shape[0], dtype=bool)), steps)
-    return rollout
+    return jax.lax.fori_loop(0, jnp.minimum(steps, how.horizon - rolling.h), step, rolling)
+
+
+def masked_rollouts(
+    policy: Policy, ensemble: Ensemble, starts: Float[Array, "B D"], how: Imagination, *, key: Key
+) -> Rollout:
+    """Algorithm 2 from the given start states."""
+    rolling = start_rollouts(ensemble, starts, how, key=key)
+    return roll_out(rolling, policy, ensemble, how, steps=how.horizon).rollout
