@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from m2ac.algorithms.training import Progress, Training
+from m2ac.algorithms.watch import notices
 from m2ac.config import DEFAULT_STEPS, RunConfig, resolve
 from m2ac.envs import find_task, make_env
 from m2ac.envs.world import World
@@ -62,6 +63,7 @@ class _Run:
         self.started = self.saved = time.monotonic()
         self.pace = Pace(self.steps)
         self.seen: dict[str, Any] = {}
+        self.noticed: set[str] = set()
         self.train_return: float | None = None
 
     def _training(self, termination_fn: Any) -> Training:
@@ -109,6 +111,10 @@ class _Run:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         self.seen |= metrics
+        for kind, text in notices(metrics, seed=self.config.seed).items():
+            if kind not in self.noticed:
+                self.noticed.add(kind)
+                self.display.message(text)
         self.directory.append_metrics({**metrics, "seconds": round(self.elapsed, 3)})
         self.curve(int(metrics["step"]), metrics)
 
