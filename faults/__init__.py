@@ -1,0 +1,1 @@
+"""The fault campaign: what must hold when things go wrong, tried and counted; one module is one row."""
