@@ -78,6 +78,7 @@ OUT_OF_RANGE: list[tuple[type[Any], str, Any, str]] = [
     (AgentConfig, "rollouts_per_update", 0, "use --algo sac"),
     (AgentConfig, "retain", 0, "1 keeps the last phase"),
     (AgentConfig, "random_steps", 1, "a row to learn from"),
+    (AgentConfig, "skips_allowed", -1, "0 stops at the first update that is not finite"),
     (AgentConfig, "mask", {"rate": 1}, "a group of settings (MaskConfig)"),
     (RunConfig, "env", "", "see m2ac envs"),
     (RunConfig, "env", 3, "text"),

@@ -110,9 +110,10 @@ def test_many_updates_in_one_call_equal_single_ones():
     state = init_sac(CONFIG, 3, 2, key=KEY)
     for i in range(4):
         state, _ = update(state, jax.tree.map(lambda x, i=i: x[i], batches), draws[i], CONFIG)
-    together, losses = update_many(init_sac(CONFIG, 3, 2, key=KEY), batches, CONFIG, key=KEY)
+    together, losses, finite = update_many(init_sac(CONFIG, 3, 2, key=KEY), batches, CONFIG, key=KEY)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state, together)
     assert losses.critic_loss.shape == (4,)
+    assert bool(finite)
 
 
 def test_sampled_actions_have_the_policys_distribution():
@@ -154,7 +155,7 @@ def test_the_value_of_reward_one_forever_is_one_over_one_minus_the_discount(term
     state = init_sac(config, 3, 2, key=KEY)
     # No entropy bonus: a temperature near zero that cannot move.
     state = state._replace(log_temperature=jnp.float32(-30.0))
-    state, _ = update_many(state, batches, config, key=KEY)
+    state, *_ = update_many(state, batches, config, key=KEY)
     q = values(state.critics, obs, action[0])
     np.testing.assert_allclose(np.mean(q), expected, rtol=0.03)
 

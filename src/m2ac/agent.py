@@ -18,6 +18,7 @@ from m2ac.algorithms.training import Progress, Training
 from m2ac.config import DEFAULT_STEPS, AgentConfig, RunConfig, resolve
 from m2ac.envs import ActionScale, Env, Task, check_env, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
+from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
 from m2ac.runs.display import Pace, Status, make_display
@@ -109,6 +110,9 @@ class Agent:
             raise ConfigError(
                 f"observation must have shape ({self._world.obs_dim},) or (n, {self._world.obs_dim}), got {obs.shape}"
             )
+        fault = None if np.isfinite(obs).all() else first_faulty({"observation": obs})
+        if fault is not None:
+            raise ConfigError(f"{fault[0]} is {fault[1]}; observations must be finite")
         shape = (*obs.shape[:-1], self._world.action_dim)
         noise = None if deterministic else self._noise.standard_normal(shape).astype(np.float32)
         return self._world.scale.to_env(self._acting_policy()(obs, noise)), state

@@ -153,7 +153,7 @@ def sac_updates(config: AgentConfig, *, repeats: int, rows: int = 25_000, update
             batch_size=config.sac.batch_size,
             real_share=config.replay.real_share,
         )
-        learner, losses = update_many(learner, batches, config.sac, key=noise_key)
+        learner, losses, _ = update_many(learner, batches, config.sac, key=noise_key)
         return losses
 
     name = f"SAC update, batch {config.sac.batch_size}, {updates} per call, {rows} rows stored"
@@ -258,7 +258,7 @@ def _cycle(config: AgentConfig, rows: int, steps: int) -> Callable[[], Any]:
                 batch_size=config.sac.batch_size,
                 real_share=config.replay.real_share,
             )
-            learner, losses = update_many(state.learner, batches, config.sac, key=noise_key)
+            learner, losses, _ = update_many(state.learner, batches, config.sac, key=noise_key)
             state = state._replace(learner=learner)
         return losses
 

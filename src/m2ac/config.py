@@ -203,6 +203,9 @@ class AgentConfig:
     random_steps: int | None = None
     """Uniformly random actions at the start, counted as steps. None: the task's, else 5000, but a fifth of a run that
     is shorter."""
+    skips_allowed: int = 100
+    """Updates in a row that may be left out because their numbers are not finite; one more stops the training, and 0
+    stops it at the first."""
     mask: MaskConfig = field(default_factory=MaskConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -224,6 +227,7 @@ class AgentConfig:
         at_least(
             "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
         )
+        at_least("skips_allowed", self.skips_allowed, 0, "0 stops at the first update that is not finite")
         if self.algo == "sac":
             check(
                 self.horizon is None,

@@ -100,7 +100,7 @@ def _check_trainings(trainings: Sequence[Training]) -> None:
     """Refuse agents that are not equally far, or whose earlier learning settled what was left open in another way."""
     first = trainings[0]
     for i, training in enumerate(trainings):
-        if training.counters != first.counters:
+        if training.counters._replace(skips=0) != first.counters._replace(skips=0):
             (steps, updates, *_), (first_steps, first_updates, *_) = training.counters, first.counters
             raise ConfigError(
                 f"agents must be equally far, but agents[{i}] has taken {steps} steps and made {updates} updates, "

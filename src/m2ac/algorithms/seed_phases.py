@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Int
 from jaxtyping import Key as KeyArray
 
-from m2ac.algorithms import phases
+from m2ac.algorithms import phases, watch
 from m2ac.algorithms.phases import Trust
 from m2ac.compiling import compile_for_ensemble
 from m2ac.config import ModelConfig, SACConfig
@@ -22,7 +22,7 @@ from m2ac.dynamics.ensemble import Ensemble
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
 from m2ac.imagination.rollout import Imagination
 from m2ac.learners import sac
-from m2ac.learners.sac import SACLosses, SACState
+from m2ac.learners.sac import GuardedUpdates, SACState, Updates
 from m2ac.networks import MLP
 from m2ac.replay import Imagined, Real, add_real, grow_real, slots_used
 from m2ac.types import Key, Transition
@@ -37,6 +37,12 @@ _finish_fit: Any = unwrap(single.finish_fit)
 _imagine: Any = unwrap(phases.imagine)
 _draw_batches: Any = unwrap(phases.draw_batches)
 _update_many: Any = unwrap(sac.update_many)
+_update_many_guarded: Any = unwrap(sac.update_many_guarded)
+_faulty_parts: Any = unwrap(sac.faulty_parts)
+_fit_slice_guarded: Any = unwrap(single.fit_slice_guarded)
+_fit_is_finite: Any = unwrap(single.fit_is_finite)
+_faulty_dynamics: Any = unwrap(single.faulty_dynamics)
+_reward_range: Any = unwrap(watch.reward_range)
 
 
 _store = jax.jit(jax.vmap(add_real, in_axes=(0, 0, None)), donate_argnums=0)
@@ -66,6 +72,18 @@ def start_fit(dynamics: Dynamics, real: Real, keys: Keys, fits: Int[Array, ""], 
 def fit_slice(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig) -> Fit:
     """Go on with the fits that are not done, each for at most `budget` batches."""
     return jax.vmap(lambda fit, real: _fit_slice(fit, real, budget, config))(fit, real)
+
+
+@compile_for_ensemble(static_argnames="config")
+def fit_slice_guarded(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig) -> Fit:
+    """`fit_slice` without the batches after which something is not finite."""
+    return jax.vmap(lambda fit, real: _fit_slice_guarded(fit, real, budget, config))(fit, real)
+
+
+fit_is_finite = jax.jit(jax.vmap(_fit_is_finite))
+faulty_dynamics = jax.jit(jax.vmap(_faulty_dynamics))
+faulty_parts = jax.jit(jax.vmap(_faulty_parts))
+reward_range = jax.jit(jax.vmap(_reward_range))
 
 
 @compile_for_ensemble(static_argnames="config")
@@ -110,11 +128,21 @@ def draw_batches(
     return jax.vmap(how, in_axes=(0, 0, 0, None))(real, imagined, keys, updates)
 
 
-@partial(jax.jit, static_argnames="config", donate_argnums=0)
-def update_many(state: SACState, batches: Transition, keys: Keys, config: SACConfig) -> tuple[SACState, SACLosses]:
+@partial(jax.jit, static_argnames="config")
+def update_many(state: SACState, batches: Transition, keys: Keys, config: SACConfig) -> Updates:
     """Line 8 of Algorithm 1: as many updates as there are batches on the second axis."""
 
-    def update(state: SACState, batches: Transition, key: Key) -> tuple[SACState, SACLosses]:
+    def update(state: SACState, batches: Transition, key: Key) -> Updates:
         return _update_many(state, batches, config, key=key)
+
+    return jax.vmap(update)(state, batches, keys)
+
+
+@partial(jax.jit, static_argnames="config")
+def update_many_guarded(state: SACState, batches: Transition, keys: Keys, config: SACConfig) -> GuardedUpdates:
+    """`update_many` without the updates after which something is not finite, each seed for itself."""
+
+    def update(state: SACState, batches: Transition, key: Key) -> GuardedUpdates:
+        return _update_many_guarded(state, batches, config, key=key)
 
     return jax.vmap(update)(state, batches, keys)

@@ -15,16 +15,30 @@ import numpy as np
 
 from m2ac.algorithms import seed_phases
 from m2ac.algorithms.collecting import after, block_size, host_rows, step_world
+from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
+from m2ac.algorithms.numbers import (
+    Place,
+    Skips,
+    check_dynamics,
+    check_learner,
+    check_refused,
+    check_skips,
+    check_state,
+    is_refused,
+    skips_of,
+    without_skipped,
+)
 from m2ac.algorithms.rhythm import Phase, Rhythm
 from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
-from m2ac.algorithms.training import FIT_SLICE, episode_metrics, fit_metrics, imagination, streams, trust_metrics
+from m2ac.algorithms.training import FIT_SLICE, imagination, streams
+from m2ac.algorithms.watch import watch_metrics
 from m2ac.config import AgentConfig
-from m2ac.dynamics.fit import Dynamics
+from m2ac.dynamics.fit import Dynamics, Fit, FitReport
 from m2ac.envs.world import Played, World
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import SACLosses, SACState
 from m2ac.replay import Imagined, Real
-from m2ac.types import RewardFn, TerminationFn
+from m2ac.types import RewardFn, TerminationFn, Transition
 
 T = TypeVar("T")
 
@@ -69,9 +83,13 @@ class ManySeeds(Rhythm[SeedsProgress]):
         self.imagination = imagination(config, termination_fn, reward_fn) if config.algo != "sac" else None
         if states is None:
             states = [_initial(config, world, learns_termination=termination_fn is None) for world in worlds]
+        else:
+            for state in states:
+                check_state(state)
         assert len(states) == len(worlds) > 0
-        assert len({state.counters for state in states}) == 1, "seeds advance in lockstep"
-        self._counters = states[0].counters
+        assert len({state.counters._replace(skips=0) for state in states}) == 1, "seeds advance in lockstep"
+        self._counters = states[0].counters._replace(skips=0)
+        self._skips = [state.counters.skips for state in states]
         self._episodes = tuple(state.episode for state in states)
         self._arrays: Arrays = _stacked(*(Arrays(s.learner, s.real, s.dynamics, s.imagined) for s in states))
         self._streams = _stacked(*(streams(world.seed) for world in worlds))
@@ -82,12 +100,13 @@ class ManySeeds(Rhythm[SeedsProgress]):
 
     @property
     def counters(self) -> Counters:
-        """How far every seed is."""
+        """How far every seed is; only their updates left out in a row are their own."""
         return self._counters
 
     def state_of(self, i: int) -> State:
         """The whole state of one seed, as `Training` has it."""
-        return State(*_one_of(self._arrays, np.int32(i)), counters=self._counters, episode=self._episodes[i])
+        counters = self._counters._replace(skips=self._skips[i])
+        return State(*_one_of(self._arrays, np.int32(i)), counters=counters, episode=self._episodes[i])
 
     def states(self) -> list[State]:
         """The whole state of every seed."""
@@ -146,10 +165,8 @@ class ManySeeds(Rhythm[SeedsProgress]):
         fit = seed_phases.start_fit(arrays.dynamics, arrays.real, self._streams.fit, fits, config.model)  # line 5
         while not np.all(fit.done):
             yield self._progress("fitting")
-            fit = seed_phases.fit_slice(fit, arrays.real, np.int32(FIT_SLICE), config.model)
-        dynamics, report = seed_phases.finish_fit(fit, arrays.real, config.model)
-        for cycle, own_report in zip(self._cycles, self._each(report), strict=True):
-            cycle |= fit_metrics(own_report)
+            fit = self._fit_on(fit)
+        dynamics = self._judged(*seed_phases.finish_fit(fit, arrays.real, config.model))
         self._took("fit", started)
         yield self._progress("imagining")
 
@@ -170,6 +187,32 @@ class ManySeeds(Rhythm[SeedsProgress]):
             cycle |= trust_metrics(own_trust, scored=self.imagination.score is not None)
         self._took("imagine", started)
 
+    def _fit_on(self, fit: Fit) -> Fit:
+        """A slice of every fit; where a number in one is not finite, the same slice again without those batches."""
+        slice_of = fit, self._arrays.real, np.int32(FIT_SLICE), self.config.model
+        after = seed_phases.fit_slice(*slice_of)
+        return after if np.all(seed_phases.fit_is_finite(after)) else seed_phases.fit_slice_guarded(*slice_of)
+
+    def _judged(self, dynamics: Dynamics, report: FitReport) -> Dynamics:
+        """The fitted models, or those before where no member of one can be judged."""
+        assert self._arrays.dynamics is not None
+        refused = is_refused(report, self.config)
+        for s, own_report in enumerate(self._each(report)):
+            self._cycles[s] |= fit_metrics(own_report, refused=bool(refused[s]))
+        if np.any(report.skipped):
+            for s, faulty in enumerate(np.asarray(seed_phases.faulty_dynamics(dynamics))):
+                check_dynamics(faulty, self._place(s))
+        if not refused.any():
+            return dynamics
+        for s in np.flatnonzero(refused).tolist():
+            dynamics_before, real = _one_of((self._arrays.dynamics, self._arrays.real), np.int32(s))
+            check_refused(dynamics_before, real, self._place(s))
+        return _one_or_other(refused, self._arrays.dynamics, dynamics)
+
+    def _place(self, s: int) -> Place:
+        """Where the next update of a seed is."""
+        return Place(self.step, self._counters.updates, self.worlds[s].seed)
+
     def _learn(self) -> None:
         """Line 8 of Algorithm 1: the updates of one environment step."""
         arrays, config, counters = self._arrays, self.config, self._counters
@@ -184,15 +227,40 @@ class ManySeeds(Rhythm[SeedsProgress]):
             batch_size=config.sac.batch_size,
             real_share=config.replay.real_share,
         )
-        learner, losses = seed_phases.update_many(arrays.learner, batches, keys, config.sac)
+        seeds = range(len(self.worlds))
+        places, skips = [self._place(s) for s in seeds], [Skips() for _ in seeds]
+        learner, losses, finite = seed_phases.update_many(arrays.learner, batches, keys, config.sac)
+        if not np.all(finite):
+            learner, losses, skips = self._without_faults(batches, keys)
         self._arrays = arrays._replace(learner=learner)
+        self._skips = [own.at_end for own in skips]
         self._counters = counters._replace(updates=counters.updates + config.updates_per_step)
         self._policies = None
         self._losses.append(losses)
-        jax.block_until_ready(learner.log_temperature)
         self._took("learn", started)
+        for s, own in enumerate(skips):
+            if own.updates:
+                check_skips(own, config, _one_of(arrays.real, np.int32(s)), places[s])
+
+    def _without_faults(self, batches: Transition, keys: seed_phases.Keys) -> tuple[SACState, SACLosses, list[Skips]]:
+        """The same updates again, for each seed without those whose numbers are not finite."""
+        self._check_learners()
+        after, *told = seed_phases.update_many_guarded(self._arrays.learner, batches, keys, self.config.sac)
+        losses, faulty = jax.device_get(told)
+        skips = []
+        for s, cycle in enumerate(self._cycles):
+            own_losses = SACLosses(*(x[s] for x in losses))
+            skips.append(skips_of(own_losses, faulty[s], before=self._skips[s]))
+            count_skips(cycle, skips[s])
+        return after, without_skipped(losses, faulty), skips
+
+    def _check_learners(self) -> None:
+        for s, faulty in enumerate(np.asarray(seed_phases.faulty_parts(self._arrays.learner))):
+            check_learner(faulty, self._place(s))
 
     def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> SeedsProgress:
+        if ends_cycle:
+            self._check_learners()
         metrics = self.cycle_metrics() if ends_cycle else None
         ended, self._ended = tuple(self._ended), [None for _ in self.worlds]
         return SeedsProgress(self.step, phase, not self._updates_due(), metrics, ended)
@@ -211,9 +279,12 @@ class ManySeeds(Rhythm[SeedsProgress]):
         """What happened to every seed since the last call or the start of the cycle, as plain numbers."""
         metrics = [{"step": self.step, "updates": self._counters.updates, **cycle} for cycle in self._cycles]
         if self._losses:
-            means = jax.tree.map(lambda *x: np.mean(np.concatenate(x, axis=1), axis=1), *self._losses)
+            losses = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *self._losses)
+            rewards = np.asarray(seed_phases.reward_range(self._arrays.real))
             for s, own in enumerate(metrics):
-                own |= {f"sac/{name}": float(value[s]) for name, value in means._asdict().items()}
+                own_losses = SACLosses(*(x[s] for x in losses))
+                own |= loss_metrics(own_losses) | self._cycles[s]
+                own |= watch_metrics(own_losses, rewards[s], self.config.sac)
         self._cycles, self._losses = [{} for _ in self.worlds], []
         return tuple(metrics)
 
@@ -229,6 +300,12 @@ def _initial(config: AgentConfig, world: World, *, learns_termination: bool) -> 
 def _stacked(*trees: T) -> T:
     """One tree with a first axis for many that have none."""
     return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+
+@jax.jit
+def _one_or_other(first: Any, tree: T, other: T) -> T:
+    """Stacked trees mixed: from the first one where `first` says so."""
+    return jax.tree.map(lambda a, b: jnp.where(first.reshape(-1, *[1] * (a.ndim - 1)), a, b), tree, other)
 
 
 @jax.jit

@@ -24,6 +24,7 @@ class Counters(NamedTuple):
     updates: int = 0  # updates of the learner
     fits: int = 0  # fits of the model, each followed by a rollout phase
     modelled_at: int = -1  # the step of the last of them
+    skips: int = 0  # updates in a row, up to the last one, left out because their numbers were not finite
 
 
 class Episode(NamedTuple):

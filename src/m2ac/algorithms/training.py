@@ -9,23 +9,46 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from m2ac.algorithms import phases
 from m2ac.algorithms.collecting import after, block_size, host_rows, step_world
+from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
+from m2ac.algorithms.numbers import (
+    Place,
+    Skips,
+    check_dynamics,
+    check_learner,
+    check_refused,
+    check_skips,
+    check_state,
+    is_refused,
+    skips_of,
+    without_skipped,
+)
 from m2ac.algorithms.rhythm import Phase, Rhythm
 from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
+from m2ac.algorithms.watch import reward_range, watch_metrics
 from m2ac.config import AgentConfig, mask_rates
-from m2ac.dynamics.fit import FitReport, finish_fit, fit_slice, start_fit
+from m2ac.dynamics.fit import (
+    Dynamics,
+    Fit,
+    FitReport,
+    faulty_dynamics,
+    finish_fit,
+    fit_is_finite,
+    fit_slice,
+    fit_slice_guarded,
+    start_fit,
+)
 from m2ac.dynamics.uncertainty import SCORES
 from m2ac.envs.world import Played, World
 from m2ac.imagination.mask import keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
-from m2ac.learners.sac import SACLosses, update_many
+from m2ac.learners.sac import SACLosses, SACState, faulty_parts, update_many, update_many_guarded
 from m2ac.replay import first_slots, grow_real
-from m2ac.types import Key, RewardFn, TerminationFn
+from m2ac.types import Key, RewardFn, TerminationFn, Transition
 
 FIT_SLICE = 250
 """Batches of a fit between two chances to stop: some seconds on a laptop."""
@@ -70,6 +93,8 @@ class Training(Rhythm[Progress]):
         """`config` must be resolved; without `termination_fn` the ensemble learns when episodes terminate."""
         self.config = config
         self.world = world
+        if state is not None:
+            check_state(state)
         self.imagination = imagination(config, termination_fn, reward_fn) if config.algo != "sac" else None
         self.state = state or init_state(
             config, world.obs_dim, world.action_dim, learns_termination=termination_fn is None
@@ -158,9 +183,8 @@ class Training(Rhythm[Progress]):
         fit = start_fit(state.dynamics, state.real, config.model, key=key)  # line 5
         while not fit.done:
             yield self._progress("fitting")
-            fit = fit_slice(fit, state.real, np.int32(FIT_SLICE), config.model)
-        dynamics, report = finish_fit(fit, state.real, config.model)
-        self._cycle |= fit_metrics(report)
+            fit = self._fit_on(fit)
+        dynamics = self._judged(*finish_fit(fit, state.real, config.model))
         self._took("fit", started)
         rolling = phases.start_imagining(  # line 6
             dynamics.ensemble,
@@ -180,6 +204,28 @@ class Training(Rhythm[Progress]):
         self._cycle |= trust_metrics(trust, scored=self.imagination.score is not None)
         self._took("imagine", started)
 
+    def _fit_on(self, fit: Fit) -> Fit:
+        """A slice of the fit; where a number in it is not finite, the same slice again without those batches."""
+        slice_of = fit, self.state.real, np.int32(FIT_SLICE), self.config.model
+        after = fit_slice(*slice_of)
+        return after if fit_is_finite(after) else fit_slice_guarded(*slice_of)
+
+    def _judged(self, dynamics: Dynamics, report: FitReport) -> Dynamics:
+        """The fitted model, or the one before where no member of it can be judged."""
+        assert self.state.dynamics is not None
+        refused = bool(is_refused(report, self.config))
+        self._cycle |= fit_metrics(report, refused=refused)
+        if report.skipped:
+            check_dynamics(np.asarray(faulty_dynamics(dynamics)), self._place)
+        if refused:
+            check_refused(self.state.dynamics, self.state.real, self._place)
+        return self.state.dynamics if refused else dynamics
+
+    @property
+    def _place(self) -> Place:
+        """Where the next update is."""
+        return Place(self.step, self.state.counters.updates, self.config.seed)
+
     def _learn(self) -> None:
         """Line 8 of Algorithm 1: the updates of one environment step."""
         config, state = self.config, self.state
@@ -194,14 +240,31 @@ class Training(Rhythm[Progress]):
             batch_size=config.sac.batch_size,
             real_share=config.replay.real_share,
         )
-        learner, losses = update_many(state.learner, batches, config.sac, key=key)
-        counters = state.counters._replace(updates=state.counters.updates + config.updates_per_step)
-        self.state = state._replace(learner=learner, counters=counters)
+        place, skips = self._place, Skips()
+        learner, losses, finite = update_many(state.learner, batches, config.sac, key=key)
+        if not finite:
+            learner, losses, skips = self._without_faults(batches, key)
+        updates = state.counters.updates + config.updates_per_step
+        self.state = state._replace(
+            learner=learner, counters=state.counters._replace(updates=updates, skips=skips.at_end)
+        )
         self._losses.append(losses)
-        jax.block_until_ready(learner.log_temperature)
         self._took("learn", started)
+        check_skips(skips, config, state.real, place)
+
+    def _without_faults(self, batches: Transition, key: Key) -> tuple[SACState, SACLosses, Skips]:
+        """The same updates again, without those whose numbers are not finite."""
+        learner, counters = self.state.learner, self.state.counters
+        check_learner(np.asarray(faulty_parts(learner)), self._place)
+        after, *told = update_many_guarded(learner, batches, self.config.sac, key=key)
+        losses, faulty = jax.device_get(told)
+        skips = skips_of(losses, faulty, before=counters.skips)
+        count_skips(self._cycle, skips)
+        return after, without_skipped(losses, faulty), skips
 
     def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> Progress:
+        if ends_cycle:
+            check_learner(np.asarray(faulty_parts(self.state.learner)), self._place)
         metrics = self.cycle_metrics() if ends_cycle else None
         ended, self._ended = self._ended, None
         return Progress(self.step, phase, not self._updates_due(), metrics, ended)
@@ -214,8 +277,9 @@ class Training(Rhythm[Progress]):
         """What happened since the last call or the start of the cycle, as plain numbers."""
         metrics = {"step": self.step, "updates": self.state.counters.updates, **self._cycle}
         if self._losses:
-            means = jax.tree.map(lambda *x: float(np.mean(np.concatenate(x))), *self._losses)
-            metrics |= {f"sac/{name}": value for name, value in means._asdict().items()}
+            losses = jax.tree.map(lambda *x: np.concatenate(x), *self._losses)
+            metrics |= loss_metrics(losses) | self._cycle
+            metrics |= watch_metrics(losses, np.asarray(reward_range(self.state.real)), self.config.sac)
         self._cycle, self._losses = {}, []
         return metrics
 
@@ -236,38 +300,3 @@ def imagination(config: AgentConfig, termination_fn: TerminationFn | None, rewar
         termination_fn=termination_fn,
         reward_fn=reward_fn,
     )
-
-
-def episode_metrics(ended: Played) -> dict[str, Any]:
-    """A training episode, as plain numbers."""
-    return {"train/return": ended.total, "train/length": ended.length}
-
-
-def fit_metrics(report: FitReport) -> dict[str, Any]:
-    """How a fit went, as plain numbers."""
-    return {
-        "model/epochs": int(report.epochs),
-        "model/batches": int(report.batches),
-        "model/train_loss": float(report.train_loss),
-        "model/holdout_nll": float(jnp.mean(report.holdout_nll)),
-        "model/holdout_mse": float(jnp.mean(report.holdout_mse)),
-    }
-
-
-def trust_metrics(trust: phases.Trust, *, scored: bool) -> dict[str, Any]:
-    """What a rollout phase kept, as plain numbers."""
-    kept, alive = np.asarray(trust.kept_by_step), np.asarray(trust.alive_by_step)
-    metrics = {
-        "trust/rows_kept": int(kept.sum()),
-        "trust/share_kept": float(trust.share_kept),
-        "trust/kept_by_step": kept.tolist(),
-        "trust/alive_by_step": alive.tolist(),
-        "trust/nonfinite_rows": int(trust.nonfinite_rows),
-        "trust/terminated_rows": int(trust.terminated_rows),
-    }
-    if not scored:  # nobody asked the other members
-        return metrics
-    return metrics | {
-        "trust/uncertainty_kept": float(trust.uncertainty_kept),
-        "trust/uncertainty_dropped": float(trust.uncertainty_dropped),
-    }

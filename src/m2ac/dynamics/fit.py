@@ -4,6 +4,7 @@ The whole fit, its early stopping included, is compiled once: the number of rows
 run in slices of a bounded number of batches, so that a caller can show progress or stop between them.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from m2ac.dynamics.ensemble import (
     member_outputs,
     standardise,
 )
+from m2ac.finite import all_finite
 from m2ac.replay import Real, take_real
 from m2ac.types import Key, Transition
 
@@ -61,6 +63,8 @@ class Fit(NamedTuple):
     best: tuple  # type: ignore[type-arg]  # each member's parameters at its best
     best_loss: Float[Array, "K"]
     loss: Float[Array, ""]  # sum of this epoch's training losses
+    trained: Int[Array, ""]  # batches that are in the sum
+    skipped: Int[Array, ""]  # batches of the whole fit that were left out: something in them was not finite
     last_loss: Float[Array, ""]  # mean training loss of the last whole epoch
 
 
@@ -72,6 +76,7 @@ class FitReport(NamedTuple):
     train_loss: Float[Array, ""]
     holdout_nll: Float[Array, "K"]
     holdout_mse: Float[Array, "K"]
+    skipped: Int[Array, ""]  # of the batches
 
 
 def init_dynamics(
@@ -165,8 +170,11 @@ def _standardisation(real: Real, split: Split) -> tuple[Float[Array, "I"], Float
     mean = jnp.sum(jnp.where(is_train, inputs, 0.0), axis=0) / split.train
     variance = jnp.sum(jnp.where(is_train, jnp.square(inputs - mean), 0.0), axis=0) / split.train
     std = jnp.sqrt(variance)
+    finite = jnp.isfinite(mean) & jnp.isfinite(std)
     # A constant input shows a spread of its rounding errors; dividing by that would blow up the smallest change.
-    return mean, jnp.where(std <= 1e-6 * (jnp.abs(mean) + 1e-6), 1.0, std)
+    std = jnp.where(std <= 1e-6 * (jnp.abs(mean) + 1e-6), 1.0, std)
+    # Where numbers are so large that their squares overflow, the others of that input are better left as they are.
+    return jnp.where(finite, mean, 0.0), jnp.where(finite, std, 1.0)
 
 
 @partial(jax.jit, static_argnames="config")
@@ -190,6 +198,8 @@ def start_fit(dynamics: Dynamics, real: Real, config: ModelConfig, *, key: Key) 
         best=ensemble.params.members,
         best_loss=jnp.full(config.members, jnp.inf, dtype=float),
         loss=jnp.float32(0),
+        trained=zero,
+        skipped=zero,
         last_loss=jnp.float32(jnp.nan),
     )
 
@@ -210,7 +220,42 @@ def _train_batch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
         optimiser=optimiser,
         batch=fit.batch + 1,
         loss=fit.loss + loss,
+        trained=fit.trained + 1,
     )
+
+
+def _train_batch_guarded(fit: Fit, real: Real, config: ModelConfig) -> Fit:
+    """`_train_batch`, left out where a number is not finite after it."""
+    after = _learned(_train_batch(fit, real, config))
+    whole = all_finite(after)
+    params, optimiser, loss = jax.tree.map(partial(jnp.where, whole), after, _learned(fit))
+    return fit._replace(
+        ensemble=fit.ensemble._replace(params=params),
+        optimiser=optimiser,
+        batch=fit.batch + 1,
+        loss=loss,
+        trained=fit.trained + whole,
+        skipped=fit.skipped + ~whole,
+    )
+
+
+def _learned(fit: Fit) -> tuple[EnsembleParams, optax.OptState, Float[Array, ""]]:
+    """What a batch changes."""
+    return fit.ensemble.params, fit.optimiser, fit.loss
+
+
+@jax.jit
+def fit_is_finite(fit: Fit) -> Bool[Array, ""]:
+    """Whether no batch so far left anything behind that is not finite."""
+    return all_finite(_learned(fit)) & ((fit.epoch == 0) | jnp.isfinite(fit.last_loss))
+
+
+@jax.jit
+def faulty_dynamics(dynamics: Dynamics) -> Bool[Array, "members_and_rest"]:
+    """Which members hold a number that is not finite; then the same of the rest, and of the optimiser."""
+    ensemble, optimiser = dynamics
+    rest = ensemble._replace(params=ensemble.params._replace(members=()))
+    return ~jnp.stack([all_finite(part) for part in (*ensemble.params.members, rest, optimiser)])
 
 
 def batches_per_epoch(fit: Fit, config: ModelConfig) -> Int[Array, ""]:
@@ -222,9 +267,8 @@ def judged(fit: Fit, loss: Float[Array, "K"], config: ModelConfig) -> Fit:
     """Remember the members that improved on their best holdout loss, and decide whether to go on."""
     # Relative to |best|: MBPO's (best − loss)/best would accept worse models once the loss is negative.
     gain = fit.best_loss - loss
-    improved = jnp.where(
-        jnp.isfinite(fit.best_loss), gain > config.improvement * jnp.abs(fit.best_loss), jnp.isfinite(loss)
-    )
+    first = ~jnp.isfinite(fit.best_loss)
+    improved = jnp.isfinite(loss) & (first | (gain > config.improvement * jnp.abs(fit.best_loss)))
     best = tuple(
         jax.tree.map(partial(jnp.where, improved[k]), member, fit.best[k])
         for k, member in enumerate(fit.ensemble.params.members)
@@ -251,19 +295,32 @@ def _end_epoch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
         shuffle=_shuffled(fit.shuffle.shape[0], fit.split.train, key=jax.random.fold_in(fit.key, fit.epoch)),
         batch=jnp.int32(0),
         loss=jnp.float32(0),
-        last_loss=fit.loss / fit.batch,
+        trained=jnp.int32(0),
+        last_loss=fit.loss / fit.trained,
     )
 
 
 @compile_for_ensemble(static_argnames="config")
 def fit_slice(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig) -> Fit:
     """Go on with a fit for at most `budget` batches, or to its end."""
+    return _slice(fit, real, budget, config, _train_batch)
+
+
+@compile_for_ensemble(static_argnames="config")
+def fit_slice_guarded(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig) -> Fit:
+    """`fit_slice` that leaves out, and counts, every batch after which a number is not finite."""
+    return _slice(fit, real, budget, config, _train_batch_guarded)
+
+
+def _slice(
+    fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig, train: Callable[[Fit, Real, ModelConfig], Fit]
+) -> Fit:
     per_epoch = batches_per_epoch(fit, config)
 
     def go_on(carry: tuple[Fit, Int[Array, ""]]) -> tuple[Fit, Int[Array, ""]]:
         fit, left = carry
         batches = jnp.minimum(per_epoch - fit.batch, left)
-        fit = jax.lax.fori_loop(0, batches, lambda _, f: _train_batch(f, real, config), fit)
+        fit = jax.lax.fori_loop(0, batches, lambda _, f: train(f, real, config), fit)
         ended = fit.batch == per_epoch
         fit = jax.lax.cond(ended, lambda f: _end_epoch(f, real, config), lambda f: f, fit)
         return fit, left - batches
@@ -272,12 +329,19 @@ def fit_slice(fit: Fit, real: Real, budget: Int[Array, ""], config: ModelConfig)
     return fit
 
 
+def best_members(loss: Float[Array, "K"], count: int) -> Int[Array, "E"]:
+    """The `count` members of the lowest loss; where fewer have a finite one, these again and again."""
+    finite = jnp.isfinite(loss)
+    ranking = jnp.argsort(jnp.where(finite, loss, jnp.inf))
+    return ranking[jnp.arange(count) % jnp.maximum(jnp.sum(finite), 1)].astype(jnp.int32)
+
+
 @compile_for_ensemble(static_argnames="config")
 def finish_fit(fit: Fit, real: Real, config: ModelConfig) -> tuple[Dynamics, FitReport]:
-    """Every member back at its best, the elites chosen among them."""
+    """Every member back at its best, the elites chosen among those whose holdout loss is finite."""
     ensemble = fit.ensemble._replace(params=fit.ensemble.params._replace(members=fit.best))
     nll, mse = holdout_losses(ensemble, real, fit.split)
-    ranking = jnp.argsort(nll if config.stop_on == "nll" else mse)
-    ensemble = ensemble._replace(elites=ranking[: config.elites].astype(jnp.int32))
-    report = FitReport(fit.epoch, fit.epoch * batches_per_epoch(fit, config), fit.last_loss, nll, mse)
+    elites = best_members(nll if config.stop_on == "nll" else mse, config.elites)
+    ensemble = ensemble._replace(elites=elites)
+    report = FitReport(fit.epoch, fit.epoch * batches_per_epoch(fit, config), fit.last_loss, nll, mse, fit.skipped)
     return Dynamics(ensemble, fit.optimiser), report

@@ -74,6 +74,12 @@ class World:
         """Take an action given in [-1, 1]."""
         self._steps += 1
         self._where = f"{self._where.rsplit(',', 1)[0]}, step {self._steps}"
+        if not np.isfinite(action).all():
+            raise EnvError(
+                f"action {_brief(np.asarray(action).tolist())} is not finite in {self._where}, after an observation of "
+                f"up to {np.abs(self._seen).max():.2g}; scale the observations to about 1, or go on from an earlier "
+                f"checkpoint"
+            )
         answer = self._asked(self.env.step, self.scale.to_env(action))
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise EnvError(
@@ -136,6 +142,7 @@ class World:
                 f"observation[{index}] is {given[index]} in {self._where}; "
                 f"the environment must return finite observations, at most {LARGEST:.1e}"
             )
+        self._seen = checked
         return checked
 
 

@@ -94,13 +94,17 @@ def _step(
     else:
         assert ends is not None, "an ensemble that has not learned termination needs a termination_fn"
         terminated = ends
-    finite = jnp.isfinite(uncertainty) & jnp.isfinite(reward) & jnp.all(jnp.isfinite(next_obs), axis=-1)
     penalised = reward - how.penalty * uncertainty if how.penalty else reward
-    return _Step(
-        Transition(obs, draw.action, penalised, next_obs, terminated),
-        jnp.where(finite, uncertainty, jnp.nan),
-        draw.member,
-    )
+    rows = Transition(obs, draw.action, penalised, next_obs, terminated)
+    finite = jnp.isfinite(uncertainty)
+    for numbers in (draw.action, penalised[:, None], next_obs):
+        finite &= jnp.all(jnp.isfinite(numbers), axis=-1)
+    return _Step(_zero_unless(finite, rows), jnp.where(finite, uncertainty, jnp.nan), draw.member)
+
+
+def _zero_unless(finite: Bool[Array, "B"], rows: Transition) -> Transition:
+    """Zeros for the rows that are not finite: none of them is kept, yet a buffer may be filled up with one."""
+    return jax.tree.map(lambda x: jnp.where(finite.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros_like(x)), rows)
 
 
 def _scored_rows(

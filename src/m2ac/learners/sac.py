@@ -9,9 +9,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from m2ac.config import SACConfig
+from m2ac.finite import all_finite
 from m2ac.learners import tanh_normal
 from m2ac.networks import MLP, apply_mlp, glorot_uniform, init_mlp
 from m2ac.types import Key, Transition
@@ -42,6 +43,26 @@ class SACLosses(NamedTuple):
     temperature: Float[Array, "*N"]
     entropy: Float[Array, "*N"]
     value: Float[Array, "*N"]
+
+
+class Updates(NamedTuple):
+    """Updates made one after the other, and whether every number in them was finite."""
+
+    state: SACState
+    losses: SACLosses
+    finite: Bool[Array, ""]
+
+
+class GuardedUpdates(NamedTuple):
+    """Updates of which those with a number that is not finite were left out."""
+
+    state: SACState
+    losses: SACLosses  # of all updates, those that were left out as well
+    faulty: Bool[Array, "N 12"]  # which of PARTS was not finite; an update with any of them was left out
+
+
+PARTS = (*SACLosses._fields, *SACState._fields)
+"""Where a number that is not finite can show itself in an update."""
 
 
 def init_sac(config: SACConfig, obs_dim: int, action_dim: int, *, key: Key) -> SACState:
@@ -149,8 +170,51 @@ def update(
     )
 
 
-@partial(jax.jit, static_argnames="config", donate_argnums=0)
-def update_many(state: SACState, batches: Transition, config: SACConfig, *, key: Key) -> tuple[SACState, SACLosses]:
-    """One update per batch on the first axis, in one compiled scan with the noise drawn before it."""
-    noise = jax.random.normal(key, (batches.reward.shape[0], 2, *batches.action.shape[1:]))
-    return jax.lax.scan(lambda s, x: update(s, x[0], x[1], config), state, (batches, noise), unroll=UNROLL)
+def _noise(batches: Transition, key: Key) -> Float[Array, "N 2 B A"]:
+    return jax.random.normal(key, (batches.reward.shape[0], 2, *batches.action.shape[1:]))
+
+
+@partial(jax.jit, static_argnames="config")
+def update_many(state: SACState, batches: Transition, config: SACConfig, *, key: Key) -> Updates:
+    """One update per batch on the first axis, in one compiled scan with the noise drawn before it.
+
+    The given state stays as it was: where something was not finite, `update_many_guarded` begins there again.
+    """
+    after, losses = jax.lax.scan(
+        lambda s, x: update(s, x[0], x[1], config), state, (batches, _noise(batches, key)), unroll=UNROLL
+    )
+    return Updates(after, losses, _no_trace(after) & all_finite(losses))
+
+
+def _no_trace(state: SACState) -> Bool[Array, ""]:
+    """Whether no gradient since a finite state was without bounds: each one stays in Adam's second moments.
+
+    Their sum, as none is negative: it costs a tenth of looking at every number of the state.
+    """
+    optimisers = (state.policy_optimiser, state.critic_optimiser, state.temperature_optimiser)
+    moments = jax.tree.leaves([optax.tree_utils.tree_get(optimiser, "nu") for optimiser in optimisers])
+    return jnp.isfinite(jnp.sum(jnp.stack([jnp.sum(moment) for moment in moments])))
+
+
+@jax.jit
+def faulty_parts(state: SACState) -> Bool[Array, "7"]:
+    """Which fields of the state hold a number that is not finite."""
+    return ~jnp.stack([all_finite(part) for part in state])
+
+
+@partial(jax.jit, static_argnames="config")
+def update_many_guarded(state: SACState, batches: Transition, config: SACConfig, *, key: Key) -> GuardedUpdates:
+    """`update_many` that leaves out every update after which a number of the state or the losses is not finite.
+
+    Another program, compiled when it is first needed: what it makes differs from `update_many` in the last digits.
+    """
+
+    def guarded(
+        state: SACState, batch_and_noise: tuple[Transition, Array]
+    ) -> tuple[SACState, tuple[SACLosses, Bool[Array, "12"]]]:
+        after, losses = update(state, *batch_and_noise, config)
+        faulty = ~jnp.stack([all_finite(part) for part in (*losses, *after)])
+        return jax.tree.map(partial(jnp.where, jnp.any(faulty)), state, after), (losses, faulty)
+
+    state, (losses, faulty) = jax.lax.scan(guarded, state, (batches, _noise(batches, key)))
+    return GuardedUpdates(state, losses, faulty)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m2ac.algorithms.training import Progress, Training
+from m2ac.algorithms.watch import notices
 from m2ac.config import DEFAULT_STEPS, RunConfig, resolve
 from m2ac.envs import Task, find_task, make_env
 from m2ac.envs.world import World
@@ -61,6 +62,7 @@ class _Run:
         self.started = self.saved = time.monotonic()
         self.pace = Pace(self.steps)
         self.seen: dict[str, Any] = {}
+        self.noticed: set[str] = set()
         self.train_return: float | None = None
         self.asked_to_stop: Callable[[], bool] = lambda: False
 
@@ -118,6 +120,10 @@ class _Run:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         self.seen |= metrics
+for kind, text in notices(metrics, seed=self.config.seed).items():
+            if kind not in self.noticed:
+                self.noticed.add(kind)
+                self.display.message(text)
         more = {"process/memory_mib": memory_mib(), "seconds": round(self.elapsed, 3)}
         self.directory.append_metrics({**metrics, **more})
         self.curve(int(metrics["step"]), metrics)
