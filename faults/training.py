@@ -71,7 +71,7 @@ class Reference(NamedTuple):
     fingerprint: str  # of its final state
     evals: list[tuple[int, int, float]]
     metrics: list[dict[str, object]]
-    seconds: float
+    seconds: float  # that it took
 
 
 def start(out: Path, settings: Sequence[str] = SETTINGS, *, command: str = "train") -> "subprocess.Popen[str]":
@@ -103,7 +103,7 @@ def read(out: Path, seconds: float = 0.0) -> Reference:
     assert found is not None
     run = RunDirectory.read(out)
     metrics = [
-        {name: value for name, value in row.items() if name != "seconds" and not name.startswith("time/")}
+        {name: value for name, value in row.items() if name != "seconds" and not name.startswith(("time/", "process/"))}
         for row in run.read_metrics()
     ]
     evals = [(row["step"], row["episode"], row["return"]) for row in run.read_evals()]

@@ -195,7 +195,7 @@ def test_a_byte_changed_anywhere_in_the_manifest_is_noticed(state: State, tmp_pa
 def test_arrays_that_are_not_finite_are_neither_saved_nor_loaded(state: State, tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "a", state, CONFIG)
     broken = state._replace(learner=state.learner._replace(log_temperature=jax.numpy.float32(np.nan)))
-    with pytest.raises(CheckpointError, match=r"\.learner\.log_temperature holds numbers that are not finite"):
+    with pytest.raises(CheckpointError, match=r"\.learner\.log_temperature is nan, so .* is not written"):
         checkpoint.save(tmp_path / "a", broken, CONFIG)
     assert fingerprint(checkpoint.load(tmp_path / "a").state) == fingerprint(state)
     arrays = safetensors.numpy.load_file(tmp_path / "a" / checkpoint.STATE)
@@ -203,7 +203,7 @@ def test_arrays_that_are_not_finite_are_neither_saved_nor_loaded(state: State, t
     (tmp_path / "a" / checkpoint.STATE).unlink()
     size, sha256 = write_tensors(tmp_path / "a" / checkpoint.STATE, arrays)
     resealed(tmp_path / "a", bytes={checkpoint.STATE: size}, sha256={checkpoint.STATE: sha256})
-    with pytest.raises(CheckpointError, match="log_temperature' holds numbers that are not finite"):
+    with pytest.raises(CheckpointError, match="log_temperature is inf"):
         checkpoint.load(tmp_path / "a")
 
 

@@ -13,6 +13,9 @@ from m2ac.types import Transition
 COLLECTED_AT_ONCE = 50
 """Real steps between two chances to stop while nothing is learned."""
 
+LONGEST_BLOCK = 1.0
+"""Seconds after which a chance to stop comes earlier: a real machine may take its time for a step."""
+
 ACT = 5
 """The stream of a seed's random numbers that actions are drawn from; `training.streams` has the others."""
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from m2ac.algorithms import seed_phases
-from m2ac.algorithms.collecting import after, block_size, host_rows, step_world
+from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
 from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
 from m2ac.algorithms.numbers import (
     Place,
@@ -143,6 +143,8 @@ class ManySeeds(Rhythm[SeedsProgress]):
                     if ended is not None:
                         self._ended[s] = ended
                         self._cycles[s] |= episode_metrics(ended)
+                if time.perf_counter() - started > LONGEST_BLOCK:
+                    break
             taken += 1
         except BaseException:
             # Some worlds are a step ahead of what is stored, and where one of them is nobody knows; all begin anew.

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from m2ac.algorithms import phases
-from m2ac.algorithms.collecting import after, block_size, host_rows, step_world
+from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
 from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
 from m2ac.algorithms.numbers import (
     Place,
@@ -159,6 +160,8 @@ class Training(Rhythm[Progress]):
                 if ended is not None:
                     self._ended = ended
                     self._cycle |= episode_metrics(ended)
+                if time.perf_counter() - started > LONGEST_BLOCK:
+                    break
             taken += 1
         except BaseException:
             # Where the environment is now nobody knows; what it gave before is whole and stays.
@@ -272,6 +275,16 @@ class Training(Rhythm[Progress]):
     def _took(self, phase: str, started: float) -> None:
         name = f"time/{phase}"
         self._cycle[name] = self._cycle.get(name, 0.0) + time.perf_counter() - started
+
+    def unfinished(self) -> tuple[dict[str, Any], dict[str, Float[np.ndarray, "N"]]]:
+        """What is known of the cycle under way, to be given to `take_up` where the training is continued."""
+        losses = jax.tree.map(lambda *x: np.concatenate(x), *self._losses) if self._losses else None
+        return dict(self._cycle), {} if losses is None else losses._asdict()
+
+    def take_up(self, cycle: Mapping[str, Any], losses: Mapping[str, Any]) -> None:
+        """Go on with the metrics of a cycle that was left unfinished."""
+        self._cycle = dict(cycle)
+        self._losses = [SACLosses(*(losses[name] for name in SACLosses._fields))] if losses else []
 
     def cycle_metrics(self) -> Mapping[str, Any]:
         """What happened since the last call or the start of the cycle, as plain numbers."""

@@ -9,7 +9,7 @@ import glob
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 
 from m2ac.algorithms.state import State, state_shapes
 from m2ac.config import AgentConfig, RunConfig
+from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
 from m2ac.replay import Real, first_slots
 from m2ac.runs import disk
@@ -29,12 +30,12 @@ from m2ac.runs.tensors import TensorsError, read_tensors, serialised, write_tens
 from m2ac.settings import UserError, from_dict, to_dict
 
 FORMAT, SCHEMA = "m2ac checkpoint", 2
-STATE, MANIFEST = "state.safetensors", "manifest.json"
+STATE, LOSSES, MANIFEST = "state.safetensors", "losses.safetensors", "manifest.json"
 LARGEST_MANIFEST = 2**20
 LARGEST_STATE = 2**33
 """Bytes of memory that a state may take: what was never written is not in the file, so a small one can ask for any."""
 
-LARGEST_POLICY = 2**30
+LARGEST_LOSSES = LARGEST_POLICY = 2**30
 _NAME = re.compile(r"step-(\d{10,})(?:\.(\d+))?")
 _ANOTHER = "load another one, or train again"
 _WHERE = "give a directory written by save, or a run directory"
@@ -53,6 +54,7 @@ class Checkpoint(NamedTuple):
     state: State
     config: AgentConfig
     manifest: dict[str, Any]
+    losses: dict[str, np.ndarray]  # of the updates of a cycle that is not finished yet
 
 
 def named_arrays(state: State) -> dict[str, np.ndarray]:
@@ -70,20 +72,24 @@ def fingerprint(state: State) -> str:
     return digest.hexdigest()
 
 
-def save(path: Path, state: State, config: AgentConfig, **extra: Any) -> None:
-    """Write a checkpoint directory in one step that either happens or does not."""
+def save(
+    path: Path, state: State, config: AgentConfig, *, losses: Mapping[str, np.ndarray] | None = None, **extra: Any
+) -> None:
+    """Write a checkpoint directory in one step that either happens or does not; `extra` is kept in the manifest."""
     path = path.absolute()
     _must_be_replaceable(path)
     arrays = named_arrays(state)
     arrays |= {name: arrays[name][:count] for name, count in _written_rows(state.real).items()}
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise CheckpointError(f"{name} holds numbers that are not finite, so {path} is not written")
+    fault = first_faulty(arrays)
+    if fault is not None:
+        raise CheckpointError(f"{fault[0]} is {fault[1]}, so {path} is not written; an earlier one is kept")
     temporary = disk.hidden(path, "tmp")
     with disk.writing(path, _ROOM):
         try:
             disk.new_directory(temporary)
-            size, sha256 = write_tensors(temporary / STATE, arrays)
+            written = {STATE: write_tensors(temporary / STATE, arrays)}
+            if losses:
+                written[LOSSES] = write_tensors(temporary / LOSSES, losses)
             manifest = {
                 "format": FORMAT,
                 "schema": SCHEMA,
@@ -96,8 +102,8 @@ def save(path: Path, state: State, config: AgentConfig, **extra: Any) -> None:
                 "capacity": state.real.capacity,
                 "slots": state.real.slots,
                 "learns_termination": _learns_termination(state),
-                "bytes": {STATE: size},
-                "sha256": {STATE: sha256},
+                "bytes": {name: size for name, (size, _) in written.items()},
+                "sha256": {name: sha256 for name, (_, sha256) in written.items()},
                 **extra,
             }
             disk.write_new(temporary / MANIFEST, [_sealed(manifest).encode()])
@@ -171,16 +177,20 @@ def load(path: Path) -> Checkpoint:
             *(int(manifest[name]) for name in ("obs_dim", "action_dim", "slots")),
             learns_termination=manifest["learns_termination"] is True,
         )
-        size, sha256 = int(manifest["bytes"][STATE]), str(manifest["sha256"][STATE])
+        written = {name: (int(size), str(manifest["sha256"][name])) for name, size in manifest["bytes"].items()}
+        assert STATE in written, f"no {STATE}"
     except Exception as error:  # a manifest can be wrong in any way; nothing but plain values has been touched
         raise CheckpointError(f"{path / MANIFEST} is damaged ({str(error)[:200]!r}); {_ANOTHER}") from error
-    file = path / STATE
+    state = _filled(shapes, _read(path / STATE, *written[STATE], at_most=_bytes(shapes)), path / STATE)
+    losses = _read(path / LOSSES, *written[LOSSES], at_most=LARGEST_LOSSES) if LOSSES in written else {}
+    return Checkpoint(path, state, config, manifest, losses)
+
+
+def _read(file: Path, size: int, sha256: str, *, at_most: int) -> dict[str, np.ndarray]:
     try:
-        arrays = read_tensors(file, at_most=_bytes(shapes), size=size, sha256=sha256)
-        state = _filled(shapes, arrays)
+        return read_tensors(file, at_most=at_most, size=size, sha256=sha256, finite=file.name != LOSSES)
     except TensorsError as error:
         raise CheckpointError(f"{file} {error}; {_ANOTHER}") from error
-    return Checkpoint(path, state, config, manifest)
 
 
 def _or_replaced(path: Path) -> Path:
@@ -285,22 +295,24 @@ def load_policy(path: Path) -> ActingPolicy:
     return ActingPolicy(layers)
 
 
-def _filled(shapes: State, arrays: dict[str, np.ndarray]) -> State:
+def _filled(shapes: State, arrays: dict[str, np.ndarray], file: Path) -> State:
     """Every leaf from the array of its name; the rows of D_env that were never written are zeros."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
     if set(names) != set(arrays):
         odd = sorted(set(names) ^ set(arrays))[0]
-        raise TensorsError(f"does not fit its manifest: {odd[:80]} is in only one of them")
-    rows = len(arrays[".real.at"]) if arrays[".real.at"].ndim == 1 else -1
-    slots = len(arrays[".real.observations"]) if arrays[".real.observations"].ndim == 2 else -1
-    lengths = {f".real.{name}": rows for name in _ROWS} | {".real.observations": slots}
+        raise CheckpointError(f"{file} does not fit its manifest: {odd[:80]} is in only one of them; {_ANOTHER}")
+    rows = {f".real.{name}": arrays[".real.at"].shape[:1] for name in _ROWS}
+    rows[".real.observations"] = arrays[".real.observations"].shape[:1]
 
     def fill(name: str, leaf: Any) -> Any:
         array, shape = arrays[name], np.shape(leaf)
-        written = (lengths[name], *shape[1:]) if name in lengths and 0 <= lengths[name] <= shape[0] else shape
-        if array.shape != written or array.dtype != _dtype(leaf):
-            raise TensorsError(f"does not fit its manifest: {name} is {array.dtype}{array.shape}, not {shape}")
+        expected = (*rows[name], *shape[1:]) if name in rows else shape
+        too_many = name in rows and expected[:1] > shape[:1]
+        if array.shape != expected or array.dtype != _dtype(leaf) or too_many:
+            raise CheckpointError(
+                f"{file} does not fit its manifest: {name} is {array.dtype}{array.shape}, not {shape}; {_ANOTHER}"
+            )
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             return np.array(array) if isinstance(leaf, np.ndarray) else type(leaf)(array)
         if array.shape != shape:

@@ -80,6 +80,7 @@ class _Run:
         self.elapsed_before = float(found.manifest.get("elapsed", 0.0))
         if not self.directory.cut_back(Logged(**found.manifest["logged"])):
             self.display.message("the logs have lost some lines from before the checkpoint; the run itself is whole")
+        training.take_up(found.manifest["cycle"], found.losses)
         self.display.message(f"continuing at step {training.step} from {found.path}")
         if not training.rejoin():
             self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
@@ -120,7 +121,7 @@ class _Run:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         self.seen |= metrics
-for kind, text in notices(metrics, seed=self.config.seed).items():
+        for kind, text in notices(metrics, seed=self.config.seed).items():
             if kind not in self.noticed:
                 self.noticed.add(kind)
                 self.display.message(text)
@@ -185,7 +186,9 @@ for kind, text in notices(metrics, seed=self.config.seed).items():
         """Write the whole state, then the policy alone; first what is logged, so that it is never behind."""
         logged = self.directory.logged()._asdict()
         path = checkpoint.new_name(self.directory.checkpoints, self.training.step)
-        checkpoint.save(path, self.training.state, self.config, elapsed=self.elapsed, logged=logged)
+        cycle, losses = self.training.unfinished()
+        more = {"elapsed": self.elapsed, "logged": logged, "cycle": cycle}
+        checkpoint.save(path, self.training.state, self.config, losses=losses, **more)
         checkpoint.prune(self.directory.checkpoints)
         checkpoint.save_policy(self.directory.path / "policy.safetensors", self.training.acting_policy())
         self.saved, self.saved_step = time.monotonic(), self.training.step
@@ -274,7 +277,6 @@ def _train(run: _Run) -> Result:
             for progress in run.training.run(run.steps):
                 run.note(progress)
                 if stop.signal is not None:
-                    run.log(run.training.cycle_metrics())
                     break
         except BaseException as error:
             _save_after(run, error)

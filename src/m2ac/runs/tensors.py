@@ -12,6 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from m2ac.finite import first_faulty
 from m2ac.runs import disk
 from m2ac.settings import UserError
 
@@ -54,7 +55,7 @@ def serialised(arrays: Mapping[str, np.ndarray]) -> Iterator[disk.Piece]:
 
 
 def read_tensors(
-    path: Path, *, at_most: int, size: int | None = None, sha256: str | None = None
+    path: Path, *, at_most: int, size: int | None = None, sha256: str | None = None, finite: bool = True
 ) -> dict[str, np.ndarray]:
     """The arrays of a file with at most that many bytes of numbers, and of the given size and SHA-256."""
     try:
@@ -72,7 +73,7 @@ def read_tensors(
         arrays: dict[str, np.ndarray] = load(data)
     except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise TensorsError(f"cannot be read: {error}") from error
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise TensorsError(f"is damaged: {name[:80]!r} holds numbers that are not finite")
+    fault = first_faulty(arrays) if finite else None
+    if fault is not None:
+        raise TensorsError(f"is damaged: {fault[0][:80]} is {fault[1]}, which is no finite number")
     return arrays
