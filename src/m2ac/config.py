@@ -203,6 +203,10 @@ class AgentConfig:
     random_steps: int | None = None
     """Uniformly random actions at the start, counted as steps. None: the task's, else 5000, but a fifth of a run that
     is shorter."""
+    step_timeout: float | None = None
+    """Seconds after which a reset or a step of the environment counts as hanging and ends the run, which is saved.
+    Only in the main thread, and code that never returns to Python (a loop in C) cannot be interrupted. None: no
+    limit."""
     mask: MaskConfig = field(default_factory=MaskConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -223,6 +227,10 @@ class AgentConfig:
         at_least("retain", self.retain, 1, "1 keeps the last phase alone")
         at_least(
             "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
+        )
+        check(
+            self.step_timeout is None or 0.001 <= self.step_timeout <= 86_400,
+            f"step_timeout must be in [0.001, 86400] seconds, got {self.step_timeout}; leave it out for no limit",
         )
         if self.algo == "sac":
             check(

@@ -9,6 +9,7 @@ import gymnasium as gym
 
 from m2ac.envs import terminations
 from m2ac.envs.noise import NoisyAction
+from m2ac.envs.notices import cause
 from m2ac.settings import ConfigError, perhaps
 from m2ac.types import TerminationFn
 
@@ -236,9 +237,9 @@ def task_of(env: gym.Env[Any, Any]) -> Task:
 def _import_for(env_id: str, module: str) -> None:
     try:
         importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
-            f'cannot import the module "{module}" of environment "{env_id}" ({type(error).__name__}: {error}); '
+            f'cannot import the module "{module}" of environment "{env_id}" ({cause(error)}); '
             f"install it or add its directory to PYTHONPATH"
         ) from error
 

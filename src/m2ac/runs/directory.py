@@ -26,7 +26,7 @@ EvalRow = TypedDict(
 T = TypeVar("T")
 
 EVAL_COLUMNS = ("step", "episode", "seed", "return", "length", "seconds")
-MAY_DIFFER = ("out", "tensorboard", "checkpoint_minutes")
+MAY_DIFFER = ("out", "tensorboard", "checkpoint_minutes", "step_timeout")
 """Settings that do not change what a run computes."""
 
 _ANOTHER = "choose another --out or delete the directory"

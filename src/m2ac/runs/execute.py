@@ -11,6 +11,7 @@ import numpy as np
 from m2ac.algorithms.training import Progress, Training
 from m2ac.config import DEFAULT_STEPS, RunConfig, resolve
 from m2ac.envs import find_task, make_env
+from m2ac.envs.notices import Notices
 from m2ac.envs.world import World
 from m2ac.report.curve import draw_learning_curve
 from m2ac.runs import checkpoint
@@ -35,8 +36,13 @@ class _Run:
 
     def __init__(self, config: RunConfig, stream: TextIO) -> None:
         task = find_task(config.env)
-        self.training_world = World(make_env(task), seed=config.seed, stream="train")
-        self.evaluation_world = World(make_env(task), seed=config.seed, stream="eval")
+        limit, notices = config.step_timeout, Notices()
+        self.training_world = World(
+            make_env(task), seed=config.seed, stream="train", step_timeout=limit, notices=notices
+        )
+        self.evaluation_world = World(
+            make_env(task), seed=config.seed, stream="eval", step_timeout=limit, notices=notices
+        )
         steps = config.steps or task.defaults.get("steps", DEFAULT_STEPS)
         out = config.out or default_out(config)
         self.config = resolve(
