@@ -69,8 +69,10 @@ def check_spaces(env: Env) -> None:
 
 def _space(env: Env, name: str) -> Any:
     """One of the environment's spaces, which Gymnasium leaves to the environment to set."""
-    with _explained(f"the environment {brief(env)} has no {name}", f"set self.{name} in its constructor"):
+    try:
         return getattr(env, name)
+    except AttributeError:
+        raise ConfigError(f"the environment {env} has no {name}; set self.{name} in its constructor") from None
 
 
 def _check_observation(space: spaces.Space[Any]) -> None:

@@ -40,8 +40,8 @@ def brief(value: Any) -> str:
     try:
         text = repr(value)
     except Exception:  # of a whole number with too many digits, or of a class that fails at it
-        return f"a {type(value).__name__} that cannot be shown"
-    return _cut(text, LONGEST_QUOTE)
+        return f"something of type {type(value).__name__} that cannot be shown"
+    return shortened(text, LONGEST_QUOTE)
 
 
 def cause(error: BaseException) -> str:
@@ -50,7 +50,7 @@ def cause(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = "it cannot be shown"
-    said = _cut(text, LONGEST_CAUSE)
+    said = shortened(text, LONGEST_CAUSE)
     return f"{type(error).__name__}{': ' if said else ''}{said}{_place(error)}"
 
 
@@ -62,7 +62,7 @@ def _place(error: BaseException) -> str:
     return f", {Path(frames[-1].filename).name} line {frames[-1].lineno}"
 
 
-def _cut(text: str, longest: int) -> str:
+def shortened(text: str, longest: int = LONGEST_QUOTE) -> str:
     """The text's start on one line, with escape sequences made visible, so that it cannot steer the terminal."""
     start = " ".join(text[: 4 * longest].split())
     plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
