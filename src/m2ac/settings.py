@@ -110,11 +110,11 @@ def from_dict(kind: type[C], values: Mapping[str, Any]) -> C:
     return _build(kind, values, "")
 
 
-def _build(kind: Any, values: Mapping[str, Any], prefix: str) -> Any:
+def _build(kind: Any, values: Any, prefix: str) -> Any:
     if not isinstance(values, Mapping):
-        group, example = prefix.rstrip(".") or "the configuration", next(iter(_hints(kind)))
+        named, example = prefix.rstrip(".") or "the configuration", next(iter(_hints(kind)))
         raise ConfigError(
-            f'{group} must be a group of settings, got {_shown(values)}; write it as {{"{example}": …}} or leave it out'
+            f'{named} must be a group of settings, got {_shown(values)}; write it as {{"{example}": …}} or leave it out'
         )
     hints = _hints(kind)
     built = {}
