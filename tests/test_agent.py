@@ -405,6 +405,31 @@ def test_an_environment_that_cannot_be_replayed_goes_on_with_a_new_episode_and_s
     loaded.learn(5)
 
 
+def test_an_environment_that_fails_while_it_is_replayed_goes_on_with_a_new_episode_and_says_so(tmp_path: Path) -> None:
+    class FailsAtFirst(Plain):
+        resets = 0
+
+        def step(self, action: Any) -> Any:
+            if self.resets == 1:
+                raise OSError("no answer")
+            return super().step(action)
+
+        def reset(self, **kwargs: Any) -> Any:
+            self.resets += 1
+            return super().reset(**kwargs)
+
+    agent = make("sac", Plain()).learn(70)
+    agent.save(tmp_path / "a")
+    assert agent._training is not None
+    before = agent._training.state.episode
+    assert before.length > 0
+    with pytest.warns(UserWarning, match="cannot be replayed exactly; learning goes on with a new episode"):
+        loaded = SAC.load(tmp_path / "a", FailsAtFirst())
+    assert loaded._training is not None
+    assert loaded._training.state.episode.number == before.number + 1
+    assert loaded.learn(5).num_timesteps == 75
+
+
 @pytest.mark.parametrize(
     ("name", "function", "words"),
     [

@@ -103,7 +103,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["train", "--mask.rate", "nan"], ["mask.rate", "got nan", "finite"]),
     (["train", "--mask.rate", "papr"], ["--mask.rate", "papr"]),
     (["train", "--horizon", "0"], ["horizon", "got 0", "--algo sac"]),
-    (["train", "--horizon", "abc"], ["--horizon must be", "INT", "'abc'", "m2ac train --help"]),
+    (["train", "--horizon", "abc"], ["--horizon must be", "a whole number", "'abc'", "m2ac train --help"]),
     (["train", "--algo", "sac", "--horizon", "3"], ["horizon", "got 3", "leave it out"]),
     (["train", "--algo", "mbpo", "--mask.rate", "0.5"], ["mask.rate=0.5", "--algo m2ac"]),
     (["train", "--model.members", "1", "--model.elites", "1"], ["model.members", "got 1", "--algo mbpo"]),
@@ -112,7 +112,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["train", "--steps", "50", "--random-steps", "50"], ["random_steps", "(50)", "raise steps"]),
     (["train", "--random-steps", "3000"], ["random_steps", "got 3000", "raise steps"]),
     (["train", "--seed", "-1"], ["seed", "got -1", "[0, 2**32)"]),
-    (["train", "--seed", "1.5"], ["--seed", "'1.5'"]),
+    (["train", "--seed", "1.5"], ["--seed must be a whole number, got '1.5'"]),
     (["train", "--sac.discount", "1"], ["sac.discount", "got 1.0", "0.99"]),
     (["train", "--final-episodes", "0"], ["final_episodes", "got 0"]),
     (["train", "--hrizon", "3"], ["--hrizon", 'Perhaps you meant "--horizon"?']),
@@ -210,6 +210,7 @@ EVERY: dict[str, Any] = {
     "rollouts_per_update": 6,
     "retain": 2,
     "random_steps": 77,
+    "step_timeout": 12.5,
     "mask.rate": 0.25,
     "mask.stop": "hardstop",
     "mask.uncertainty": "ova",
@@ -388,6 +389,65 @@ def test_the_other_algorithms_run_through(algo: str, tmp_path: Path) -> None:
     assert main(["train", "--algo", algo, *settings, *few, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "DONE").exists()
     assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+# Environments that fail
+
+FAILING = """
+import gymnasium as gym
+import numpy as np
+
+
+class Failing(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.length = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        Failing.steps += 1
+        self.length += 1
+        if Failing.steps == 37:
+            raise OSError("serial port\\nlost")
+        return np.full(2, self.length / 5, np.float32), 1.0, False, self.length >= 10, {}
+
+
+gym.register("Failing-v0", entry_point=Failing)
+"""
+
+
+def test_a_run_whose_environment_fails_is_saved_and_continued_with_a_new_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "failing_module.py").write_text(FAILING)
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "run"
+    settings = arguments({**TINY_SAC, "steps": 60, "eval_every": 1000, "final_episodes": 1, "algo": "sac"})
+    command = ["train", "--env", "failing_module:Failing-v0", *settings, "--no-tensorboard", "--out", str(out)]
+    assert main(command) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("m2ac: the environment raised OSError: serial port lost, failing_module.py line 19 in ")
+    assert " in train episode 3 (seed " in lines[-1]
+    assert lines[-1].endswith("), step 7; mend it there")
+    told = [line for line in lines if line.startswith("warning: ")]
+    assert len(told) == 1
+    assert told[0].startswith("warning: observation[0] is 1.2 in train episode 0 (seed ")
+    assert not any("UserWarning" in line or "warnings.warn" in line for line in lines)
+
+    assert main([*command, "--step-timeout", "60"]) == 0  # a limit may be set on the way
+    said = capsys.readouterr()
+    assert "continuing at step 36 from" in said.err
+    assert "at step 60" in said.out
+    from m2ac import SAC
+
+    agent = SAC.load(out, "failing_module:Failing-v0")
+    assert agent._training is not None
+    episode = agent._training.state.episode
+    # 36 steps in episodes 0 to 3, the last of them broken off, then 24 more in 4, 5 and 6.
+    assert (episode.number, episode.length) == (6, 4)
 
 
 # Signals

@@ -79,6 +79,10 @@ OUT_OF_RANGE: list[tuple[type[Any], str, Any, str]] = [
     (AgentConfig, "retain", 0, "1 keeps the last phase"),
     (AgentConfig, "random_steps", 1, "a row to learn from"),
     (AgentConfig, "skips_allowed", -1, "0 stops at the first update that is not finite"),
+    (AgentConfig, "step_timeout", 0, "leave it out for no limit"),
+    (AgentConfig, "step_timeout", 1e-9, "[0.001, 86400] seconds"),
+    (AgentConfig, "step_timeout", 1e9, "leave it out for no limit"),
+    (AgentConfig, "step_timeout", math.nan, "a finite number or none"),
     (AgentConfig, "mask", {"rate": 1}, "a group of settings (MaskConfig)"),
     (RunConfig, "env", "", "see m2ac envs"),
     (RunConfig, "env", 3, "text"),
@@ -176,10 +180,13 @@ def test_values_that_are_valid_only_together_can_be_set_one_by_one_in_any_order(
         ({"mask.rat": 1}, 'there is no setting "mask.rat". Perhaps you meant "mask.rate"?'),
         ({"mask": {"rat": 1}}, 'there is no setting "mask.rat". Perhaps you meant "mask.rate"?'),
         ({"rate": 0.5}, 'there is no setting "rate". Perhaps you meant "mask.rate"?'),
-        ({"zzz": 0.5}, 'there is no setting "zzz".'),
+        ({"zzz": 0.5}, 'there is no setting "zzz". m2ac train --help lists them all.'),
         ({"seed.x": 1}, 'there is no setting "seed.x": seed has no parts; set it itself'),
-        ({"mask": 0.5}, "mask must be a group of settings (MaskConfig), got 0.5"),
-        ({"model": MaskConfig()}, f"model must be a group of settings (ModelConfig), got {MaskConfig()!r}"),
+        ({"mask": 0.5}, "mask must be a group of settings (MaskConfig), got 0.5; leave it out for its default"),
+        (
+            {"model": ReplayConfig()},
+            f"model must be a group of settings (ModelConfig), got {ReplayConfig()!r}; leave it out for its default",
+        ),
     ],
 )
 def test_a_wrong_name_is_refused_and_the_right_one_suggested(values: dict[str, Any], message: str) -> None:
@@ -211,11 +218,16 @@ def test_a_wrong_type_in_json_is_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([], "the configuration must be a group of settings, got []"),
-        ({"mask": 3}, "mask must be a group of settings, got 3"),
+        ([], 'the configuration must be a group of settings, got []; write it as {"algo": …} or leave it out'),
+        ({"mask": 3}, 'mask must be a group of settings, got 3; write it as {"rate": …} or leave it out'),
+        ({"mask.rate": 0.5}, 'there is no setting "mask.rate"; write it as {"mask": {"rate": …}}'),
         ({"stepz": 3}, 'there is no setting "stepz". Perhaps you meant "steps"?'),
-        ({"sac": {"gama": 3}}, 'there is no setting "sac.gama".'),
-        ({"seed": 1.0}, "seed must be a whole number, got 1.0"),
+        ({"sac": {"gama": 3}}, 'there is no setting "sac.gama". m2ac train --help lists them all.'),
+        ({"seed": 1.0}, "seed must be a whole number, got 1.0; leave it out for its default"),
+        (
+            {"seed": 10**5000},
+            "seed must be a whole number, got a number with too many digits to show; leave it out for its default",
+        ),
     ],
 )
 def test_json_of_another_form_is_refused(values: Any, message: str) -> None:
@@ -284,7 +296,12 @@ def test_resolving_leaves_nothing_open_keeps_what_was_set_and_is_done_once(confi
     resolved = resolve(dataclasses.replace(config, steps=steps), {}, action_dim=3, steps=steps)
     before, after = to_dict(config), to_dict(resolved)
     open_ones = {name for name in leaves(RunConfig) if value_of(after, name) is None}
-    assert open_ones <= {"out", "model.max_epochs", *(["horizon", "mask.penalty"] if config.algo == "sac" else [])}
+    assert open_ones <= {
+        "out",
+        "step_timeout",
+        "model.max_epochs",
+        *(["horizon", "mask.penalty"] if config.algo == "sac" else []),
+    }
     changed = {name for name in leaves(RunConfig) if value_of(before, name) not in (None, value_of(after, name))}
     assert changed <= {"steps", *(["mask.rate"] if config.algo == "mbpo" else [])}
     assert resolve(resolved, {}, action_dim=3, steps=steps) == resolved

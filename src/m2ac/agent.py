@@ -60,7 +60,7 @@ class Agent:
             )
         self.task: Task = find_task(env) if isinstance(env, str) else task_of(check_env(env))
         self.env: Env = make_env(self.task) if isinstance(env, str) else env
-        self._world = World(self.env, seed=self.config.seed, stream="train")
+        self._world = World(self.env, seed=self.config.seed, stream="train", step_timeout=self.config.step_timeout)
         scale = self._world.scale
         _check_function("termination_fn", termination_fn, self._world, kind="bool")
         _check_function("reward_fn", reward_fn, self._world, kind="float")
@@ -121,7 +121,13 @@ class Agent:
         """Returns of whole episodes played with the mean action, in a second environment."""
         if episodes <= 0:
             raise ConfigError(f"episodes must be positive, got {episodes}; ten give a first impression")
-        world = World(eval_env if eval_env is not None else copy_env(self.env), seed=self.config.seed, stream="eval")
+        world = World(
+            eval_env if eval_env is not None else copy_env(self.env),
+            seed=self.config.seed,
+            stream="eval",
+            step_timeout=self.config.step_timeout,
+            notices=self._world.notices,
+        )
         policy = self._acting_policy()
         try:
             return [world.play(policy, number).total for number in range(episodes)]

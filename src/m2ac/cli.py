@@ -8,7 +8,9 @@ import os
 import platform
 import re
 import sys
-from contextlib import redirect_stderr
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     """
     args = sys.argv[1:] if argv is None else argv
     try:
-        return _dispatch(args)
+        with _warnings_in_one_line():
+            return _dispatch(args)
     except UserError as error:
         print(f"m2ac: {' '.join(str(error).split())}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
@@ -47,6 +50,19 @@ def main(argv: list[str] | None = None) -> int:
         return 141
     except SystemExit as end:  # of --help
         return int(end.code or 0)
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Show a warning as what it says, without the line of code that gave it; above the live region where one is."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(message))
+        print(f"warning: {' '.join(text.split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _dispatch(args: list[str]) -> int:
@@ -140,7 +156,8 @@ def _eval(args: list[str]) -> int:
 
     run = RunDirectory.read(wanted.run)
     policy = load_policy(run.path / "policy.safetensors")
-    world = World(make_env(run.config.env), seed=wanted.seed, stream="eval")
+    limit = run.config.step_timeout
+    world = World(make_env(run.config.env), seed=wanted.seed, stream="eval", step_timeout=limit)
     returns: list[float] = []
     for number in range(wanted.episodes):
         played = world.play(policy, number)
@@ -220,13 +237,29 @@ def one_line(box: str) -> str:
             sections[-1].append(line)
     sections = [section for section in sections if section]
     message = " ".join(" ".join(sections[0]).split()).rstrip(".") + "."
-    message = re.sub(
-        r"^Error parsing (\S+): no type matching (\S+) could.* from \[(.*?)\]\..*", r"\1 must be \2, got \3.", message
-    )
+    message = _plainly(message)
     for section in sections[1:]:
         if section[0].startswith("Perhaps you meant") and len(section) > 1:
             message += f' Perhaps you meant "{section[1].split()[0]}"?'
     return message
+
+
+def _plainly(message: str) -> str:
+    """tyro's complaint about a value in the words of our own."""
+    for pattern, words in (
+        (r"no type matching (?P<kind>\S+) could.* from \[(?P<value>.*?)\]\..*", None),
+        (r"invalid literal for int\(\) with base 10: (?P<value>.*)\.", "a whole number"),
+        (r"could not convert string to float: (?P<value>.*)\.", "a number"),
+        (r"Could not find valid parse for arguments: \[(?P<value>.*)\]\.", "as the help says"),
+    ):
+        found = re.fullmatch(rf"Error parsing (?P<name>\S+): {pattern}", message)
+        if found:
+            kind = words or " or ".join(_KINDS.get(k, f'"{k.strip("{}")}"') for k in found["kind"].split("|"))
+            return f"{found['name']} must be {kind}, got {found['value']}."
+    return message
+
+
+_KINDS = {"INT": "a whole number", "FLOAT": "a number", "{None}": "None"}
 
 
 def _with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:

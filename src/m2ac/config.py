@@ -206,6 +206,10 @@ class AgentConfig:
     skips_allowed: int = 100
     """Updates in a row that may be left out because their numbers are not finite; one more stops the training, and 0
     stops it at the first."""
+    step_timeout: float | None = None
+    """Seconds after which a reset or a step of the environment counts as hanging and ends the run, which is saved.
+    Only in the main thread, and code that never returns to Python (a loop in C) cannot be interrupted. None: no
+    limit."""
     mask: MaskConfig = field(default_factory=MaskConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -228,6 +232,10 @@ class AgentConfig:
             "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
         )
         at_least("skips_allowed", self.skips_allowed, 0, "0 stops at the first update that is not finite")
+        check(
+            self.step_timeout is None or 0.001 <= self.step_timeout <= 86_400,
+            f"step_timeout must be in [0.001, 86400] seconds, got {self.step_timeout}; leave it out for no limit",
+        )
         if self.algo == "sac":
             check(
                 self.horizon is None,

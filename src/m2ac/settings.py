@@ -86,6 +86,11 @@ def _no_setting(kind: Any, prefix: str, name: str) -> ConfigError:
         if f.name == name
     ]
     hint = f' Perhaps you meant "{inside[0]}"?' if inside else perhaps(name, [f.name for f in dataclasses.fields(kind)])
+    group, dot, part = name.partition(".")
+    if dot and dataclasses.is_dataclass(_hints(kind).get(group)):  # of a file, where groups are nested
+        return ConfigError(f'there is no setting "{prefix}{name}"; write it as {{"{group}": {{"{part}": …}}}}')
+    if not hint:
+        hint = " m2ac train --help lists them all."
     return ConfigError(f'there is no setting "{prefix}{name}".{hint.replace(chr(34), chr(34) + prefix, 1)}')
 
 
@@ -105,9 +110,12 @@ def from_dict(kind: type[C], values: Mapping[str, Any]) -> C:
     return _build(kind, values, "")
 
 
-def _build(kind: Any, values: Mapping[str, Any], prefix: str) -> Any:
+def _build(kind: Any, values: Any, prefix: str) -> Any:
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{prefix.rstrip('.') or 'the configuration'} must be a group of settings, got {values!r}")
+        named, example = prefix.rstrip(".") or "the configuration", next(iter(_hints(kind)))
+        raise ConfigError(
+            f'{named} must be a group of settings, got {_shown(values)}; write it as {{"{example}": …}} or leave it out'
+        )
     hints = _hints(kind)
     built = {}
     for name, value in values.items():
@@ -138,7 +146,17 @@ def _coerce(value: Any, hint: Any, name: str) -> Any:
             return coerced
     words = [word for option in _options(hint) for word in _words(option)]
     suggestion = perhaps(value, words) if isinstance(value, str) else ""
-    raise ConfigError(f"{name} must be {_described(hint)}, got {value!r}{'.' + suggestion if suggestion else ''}")
+    remedy = f".{suggestion}" if suggestion else "; leave it out for its default"
+    raise ConfigError(f"{name} must be {_described(hint)}, got {_shown(value)}{remedy}")
+
+
+def _shown(value: Any) -> str:
+    """The value as text, without the middle of what is very long."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number with too many digits to show"
+    return text if len(text) <= 200 else f"{text[:100]} … {text[-50:]}"
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -161,7 +179,7 @@ def _as_type(value: Any, hint: Any) -> tuple[bool, Any]:
     if isinstance(value, bool):
         return hint is bool, value
     if hint is int:
-        whole = isinstance(value, numbers.Integral)
+        whole = isinstance(value, numbers.Integral) and abs(int(value)) < 10**1000  # Python shows few more digits
         return whole, int(value) if whole else value
     if hint is float:
         finite = isinstance(value, numbers.Real) and abs(typing.cast(Any, value)) <= sys.float_info.max

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import NDArray
 
 from m2ac.algorithms import phases
 from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
@@ -43,7 +44,7 @@ from m2ac.dynamics.fit import (
     start_fit,
 )
 from m2ac.dynamics.uncertainty import SCORES
-from m2ac.envs.world import Played, World
+from m2ac.envs.world import EnvError, Played, World
 from m2ac.imagination.mask import keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
@@ -117,23 +118,31 @@ class Training(Rhythm[Progress]):
     def rejoin(self) -> bool:
         """Bring the environment to the middle of the episode under way, by playing its stored actions again.
 
-        False where the environment went another way this time: then a new episode begins.
+        False where the environment went another way this time, or failed: then a new episode begins.
         """
         episode, real = self.state.episode, self.state.real
         if episode.length == 0:
             return True
         same = episode.length <= real.capacity
         if same:
-            obs = self.world.reset(episode.number)
-            for index in range(int(real.cursor) - episode.length, int(real.cursor)):
-                outcome = self.world.step(np.asarray(real.action[index % real.capacity]))
-                obs = outcome.next_obs
-                if outcome.terminated or outcome.truncated:
-                    break
-            same = np.array_equal(obs, episode.obs)
+            try:
+                same = np.array_equal(self._replayed(), episode.obs)
+            except EnvError:  # the next reset says whether it can go on at all
+                same = False
         if not same:
             self.state = self.state._replace(episode=after(episode))
         return same
+
+    def _replayed(self) -> NDArray[np.float32]:
+        """Where the stored actions of the episode under way lead this time."""
+        episode, real = self.state.episode, self.state.real
+        obs = self.world.reset(episode.number)
+        for index in range(int(real.cursor) - episode.length, int(real.cursor)):
+            outcome = self.world.step(np.asarray(real.action[index % real.capacity]))
+            obs = outcome.next_obs
+            if outcome.terminated or outcome.truncated:
+                break
+        return obs
 
     def make_room(self, steps: int, *, slots: int = 0) -> None:
         """Let the real buffer hold that many transitions, in all, and at least that many observations."""

@@ -30,7 +30,8 @@ class ActionScale:
     @classmethod
     def of(cls, space: gym.spaces.Box) -> "ActionScale":
         """The scale of a bounded action space."""
-        return cls(low=cast(Any, space.low), high=cast(Any, space.high))
+        # Copies: an environment may go on writing to the arrays of its space.
+        return cls(low=cast(Any, space.low.copy()), high=cast(Any, space.high.copy()))
 
     @property
     def _middle(self) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Environments made, copied, and checked for what the algorithms need."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from m2ac.envs.noise import NoisyAction
+from m2ac.envs.notices import brief, cause
 from m2ac.envs.tasks import Task, find_task
 from m2ac.settings import ConfigError
 
@@ -18,14 +19,18 @@ Env = gym.Env[Any, Any]
 def make_env(env: str | Task, **kwargs: Any) -> Env:
     """The environment of a task, a name or an id (see `find_task`); `kwargs` go to `gymnasium.make`."""
     task = find_task(env) if isinstance(env, str) else env
-    with _explained(f'cannot make the environment "{task.name}"', "install what it needs or see m2ac envs"):
-        made = gym.make(task.id, **{**task.kwargs, **kwargs})
+    with _explained(
+        f'cannot make the environment "{task.name}"', "mend it there, install what it needs or see m2ac envs"
+    ):
+        # Gymnasium's own checks look at the first step alone and say less; World looks at every one.
+        made = gym.make(task.id, disable_env_checker=True, **{**task.kwargs, **kwargs})
         if task.noise:
             made = NoisyAction(made, task.noise)
     try:
         check_spaces(made)
     except ConfigError:
-        made.close()
+        with suppress(Exception):  # the spaces are what is to be told
+            made.close()
         raise
     return made
 
@@ -33,9 +38,12 @@ def make_env(env: str | Task, **kwargs: Any) -> Env:
 def check_env(env: object) -> Env:
     """The environment itself, where it is one."""
     if isinstance(env, gym.vector.VectorEnv):
-        raise ConfigError(f"env must be a single environment, got the vector environment {env}; pass one made by make")
+        raise ConfigError(
+            f"env must be a single environment, got the vector environment {brief(env)}; "
+            f"pass one made by gymnasium.make"
+        )
     if not isinstance(env, gym.Env):
-        raise ConfigError(f"env must be a Gymnasium environment or its id, got {env!r}; pass an instance")
+        raise ConfigError(f"env must be a Gymnasium environment or its id, got {brief(env)}; pass an instance")
     return env
 
 
@@ -55,8 +63,16 @@ def copy_env(env: Env) -> Env:
 
 def check_spaces(env: Env) -> None:
     """Refuse an environment whose observations or actions no algorithm here can handle."""
-    _check_observation(env.observation_space)
-    _check_action(env.action_space)
+    _check_observation(_space(env, "observation_space"))
+    _check_action(_space(env, "action_space"))
+
+
+def _space(env: Env, name: str) -> Any:
+    """One of the environment's spaces, which Gymnasium leaves to the environment to set."""
+    try:
+        return getattr(env, name)
+    except AttributeError:
+        raise ConfigError(f"the environment {env} has no {name}; set self.{name} in its constructor") from None
 
 
 def _check_observation(space: spaces.Space[Any]) -> None:
@@ -97,6 +113,5 @@ def _explained(what: str, remedy: str) -> Iterator[None]:
     """Turn whatever goes wrong inside into one line that names the cause and the remedy."""
     try:
         yield
-    except Exception as error:
-        cause = " ".join(str(error).split())
-        raise ConfigError(f"{what} ({type(error).__name__}: {cause}); {remedy}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{what} ({cause(error)}); {remedy}") from error

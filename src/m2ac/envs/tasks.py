@@ -9,6 +9,7 @@ import gymnasium as gym
 
 from m2ac.envs import terminations
 from m2ac.envs.noise import NoisyAction
+from m2ac.envs.notices import cause, shortened
 from m2ac.settings import ConfigError, perhaps
 from m2ac.types import TerminationFn
 
@@ -205,7 +206,7 @@ def find_task(env_id: str) -> Task:
         hint = perhaps(plain_id, _makeable_ids())
         if colon:
             hint = hint.replace('"', f'"{module}:', 1)
-        raise ConfigError(f'no environment "{env_id}".{hint} See m2ac envs.')
+        raise ConfigError(f'no environment "{shortened(env_id)}".{hint} See m2ac envs.')
     plain = Task(name=env_id, id=env_id, summary="a Gymnasium environment")
     family = _FAMILIES.get(plain_id)
     if family is None or not _is_gymnasiums_own(gym.registry[plain_id]):
@@ -236,9 +237,9 @@ def task_of(env: gym.Env[Any, Any]) -> Task:
 def _import_for(env_id: str, module: str) -> None:
     try:
         importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
-            f'cannot import the module "{module}" of environment "{env_id}" ({type(error).__name__}: {error}); '
+            f'cannot import the module "{shortened(module)}" of environment "{shortened(env_id)}" ({cause(error)}); '
             f"install it or add its directory to PYTHONPATH"
         ) from error
 

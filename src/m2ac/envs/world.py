@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m2ac.envs.actions import ActionScale
+from m2ac.envs.answers import flag_of, observation_of, reward_of
 from m2ac.envs.make import check_spaces
+from m2ac.envs.notices import EnvError, Notices, brief, cause
+from m2ac.envs.patience import TimedOut, check_thread, within
 from m2ac.envs.seeds import Stream, episode_seed
 from m2ac.settings import UserError
+
+__all__ = ["LONGEST_EVALUATION", "EnvError", "Outcome", "Played", "World"]
 
 LONGEST_EVALUATION = 10_000
 """Steps after which an evaluation episode of an environment without a time limit is cut."""
 
-
-LARGEST = float(np.finfo(np.float32).max)
-"""Observations and rewards are stored as float32."""
-
-
-class EnvError(UserError):
-    """The environment did something no learner can use; the message says what, where and what to do."""
+SLACK = 1e-5
+"""How far beyond its bounds an observation may be, relative to them, before it counts as outside: rounding is none."""
 
 
 class Outcome(NamedTuple):
@@ -42,19 +42,37 @@ class Played(NamedTuple):
 
 
 class World:
-    """An environment whose episodes are numbered and can be played again from their number."""
+    """An environment whose episodes are numbered and can be played again from their number.
 
-    def __init__(self, env: gym.Env[Any, Any], *, seed: int, stream: Stream) -> None:
+    What the environment answers is checked at every step; what no learner can use ends in an `EnvError`, what is odd
+    but harmless is told through `notices`, which worlds can share. With a `step_timeout` no reset, step or close may
+    take longer than that many seconds; this needs the main thread, and code that never returns to Python (a loop in C)
+    is not interrupted. The info that comes with an observation is not used.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        seed: int,
+        stream: Stream,
+        step_timeout: float | None = None,
+        notices: Notices | None = None,
+    ) -> None:
         check_spaces(env)
         assert isinstance(env.action_space, gym.spaces.Box)
         assert isinstance(env.observation_space, gym.spaces.Box)
         self.env = env
         self.seed = seed
         self.stream: Stream = stream
+        self.step_timeout = step_timeout
+        self.notices = Notices() if notices is None else notices
         self.scale = ActionScale.of(env.action_space)
         self.obs_dim = env.observation_space.shape[0]
         self.action_dim = env.action_space.shape[0]
-        self._where = "before the first reset"
+        self._bounds: _Bounds | None = _Bounds.of(env.observation_space)
+        self._place = "no episode"
+        self._steps = 0
 
     def seed_of(self, episode: int) -> int:
         """The seed of the given episode's reset."""
@@ -63,31 +81,44 @@ class World:
     def reset(self, episode: int) -> NDArray[np.float32]:
         """Start the given episode."""
         seed = self.seed_of(episode)
-        self._where = f"{self.stream} episode {episode} (seed {seed}), reset"
+        self._place, self._steps = f"{self.stream} episode {episode} (seed {seed})", 0
         answer = self._asked(self.env.reset, seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise EnvError(f"reset returned {_brief(answer)} in {self._where}; it must return (observation, info)")
-        self._steps = 0
-        return self._checked(answer[0])
+            raise EnvError(f"reset returned {brief(answer)} in {self._where}; it must return (observation, info)")
+        self._check_actions()
+        obs, info = answer
+        return self._observed(obs, info)
 
     def step(self, action: NDArray[np.float32]) -> Outcome:
         """Take an action given in [-1, 1]."""
         self._steps += 1
-        self._where = f"{self._where.rsplit(',', 1)[0]}, step {self._steps}"
         if not np.isfinite(action).all():
             raise EnvError(
-                f"action {_brief(np.asarray(action).tolist())} is not finite in {self._where}, after an observation of "
+                f"action {brief(np.asarray(action).tolist())} is not finite in {self._where}, after an observation of "
                 f"up to {np.abs(self._seen).max():.2g}; scale the observations to about 1, or go on from an earlier "
                 f"checkpoint"
             )
         answer = self._asked(self.env.step, self.scale.to_env(action))
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise EnvError(
-                f"step returned {_brief(answer)} in {self._where}; "
+                f"step returned {brief(answer)} in {self._where}; "
                 f"it must return (observation, reward, terminated, truncated, info)"
             )
-        obs, reward, terminated, truncated, _ = answer
-        return Outcome(self._checked(obs), self._checked_reward(reward), bool(terminated), bool(truncated))
+        obs, reward, terminated, truncated, info = answer
+        where = self._where
+        outcome = Outcome(
+            self._observed(obs, info),
+            reward_of(reward, where),
+            flag_of("terminated", terminated, where),
+            flag_of("truncated", truncated, where),
+        )
+        if self._steps == LONGEST_EVALUATION and not (outcome.terminated or outcome.truncated):
+            self.notices.tell(
+                "endless",
+                f"the episode has not ended at {self._where}; training goes on in it, and evaluation episodes are cut "
+                f"there, so give the environment a time limit: max_episode_steps of gymnasium.register or make",
+            )
+        return outcome
 
     def play(self, policy: Callable[[NDArray[np.float32]], NDArray[np.float32]], episode: int) -> Played:
         """One whole episode with the given policy."""
@@ -99,54 +130,89 @@ class World:
                 return Played(self.seed_of(episode), total, length)
 
     def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
+        """Close the environment; where that fails it is told, since nothing is lost by it."""
+        try:
+            self._asked(self.env.close)
+        except UserError as error:
+            self.notices.tell("close", f"while closing: {error}; nothing is lost by it")
+
+    @property
+    def _where(self) -> str:
+        """The place in the run, for messages."""
+        return f"{self._place}, step {self._steps}" if self._steps else f"{self._place}, reset"
 
     def _asked(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The environment's answer; what it raises is told with the place where it happened."""
+        if self.step_timeout is not None:
+            check_thread()
         try:
-            return call(*args, **kwargs)
-        except Exception as error:
+            if self.step_timeout is None:
+                return call(*args, **kwargs)
+            return within(self.step_timeout, call, *args, **kwargs)
+        except TimedOut:
             raise EnvError(
-                f"the environment raised {type(error).__name__} ({_brief(str(error))}) in {self._where}; mend it there"
-            ) from error
-
-    def _checked_reward(self, reward: Any) -> float:
-        remedy = "the environment must return finite numbers as rewards"
-        try:
-            value = float(np.asarray(reward).item())
-        except (TypeError, ValueError):
-            raise EnvError(f"reward is {_brief(reward)} in {self._where}; {remedy}") from None
-        if not abs(value) <= LARGEST:
-            raise EnvError(f"reward is {value} in {self._where}; {remedy}, at most {LARGEST:.1e}")
-        return value
-
-    def _checked(self, obs: Any) -> NDArray[np.float32]:
-        try:
-            given = np.asarray(obs)
-            # A copy: some environments hand out the array they go on writing to.
-            with np.errstate(over="ignore"):
-                checked = np.array(given, dtype=np.float32)
-        except (TypeError, ValueError):
-            raise EnvError(
-                f"observation is {_brief(obs)} in {self._where}; return an array of {self.obs_dim} numbers"
+                f"the environment has not answered for {self.step_timeout:g} s in {self._where}; "
+                f"mend what hangs there, or raise step_timeout (--step-timeout)"
             ) from None
-        if given.shape != (self.obs_dim,):
-            raise EnvError(
-                f"observation has shape {given.shape} in {self._where}, but the observation space says "
-                f"({self.obs_dim},); return observations of the declared shape"
-            )
-        if not np.isfinite(checked).all():
-            index = int(np.flatnonzero(~np.isfinite(checked))[0])
-            raise EnvError(
-                f"observation[{index}] is {given[index]} in {self._where}; "
-                f"the environment must return finite observations, at most {LARGEST:.1e}"
+        except (Exception, SystemExit) as error:
+            raise EnvError(f"the environment raised {cause(error)} in {self._where}; mend it there") from error
+
+    def _observed(self, obs: Any, info: Any) -> NDArray[np.float32]:
+        """The observation; what is odd about it or about the info is told."""
+        checked = observation_of(obs, self.obs_dim, self._where)
+        if not isinstance(info, dict):
+            self.notices.tell(
+                "info",
+                f"info is {brief(info)} in {self._where}; it is not used here, but wrappers need a dict: return {{}}",
             )
         self._seen = checked
+        if self._bounds is not None:
+            index = self._bounds.outside(checked)
+            if index is not None:
+                self.notices.tell("outside", self._bounds.notice(index, checked, self._where))
+                self._bounds = None  # once is enough
         return checked
 
+    def _check_actions(self) -> None:
+        """Refuse an action space that is no longer what the actions are scaled to."""
+        space = self._asked(getattr, self.env, "action_space")
+        low, high = (getattr(space, name, ()) for name in ("low", "high"))
+        if not (np.array_equal(low, self.scale.low) and np.array_equal(high, self.scale.high)):
+            was = gym.spaces.Box(self.scale.low, self.scale.high, dtype=self.scale.low.dtype)
+            raise EnvError(
+                f"the action space became {brief(space)} in {self._where}, it was {brief(was)}; "
+                f"keep the action space that the environment was made with"
+            )
 
-def _brief(value: Any) -> str:
-    """The start of a value's text, on one line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
+
+class _Bounds(NamedTuple):
+    """What an observation space declares, as it was when the environment came."""
+
+    low: NDArray[Any]
+    high: NDArray[Any]
+    lowest: NDArray[np.float32]  # with some slack
+    highest: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, space: gym.spaces.Box) -> "_Bounds | None":
+        """The bounds of a space that has any."""
+        low, high = np.array(space.low), np.array(space.high)
+        if not (np.isfinite(low).any() or np.isfinite(high).any()):
+            return None
+        wide_low, wide_high = low.astype(np.float64), high.astype(np.float64)
+        lowest = wide_low - SLACK * np.maximum(1, np.abs(wide_low))
+        highest = wide_high + SLACK * np.maximum(1, np.abs(wide_high))
+        with np.errstate(over="ignore"):
+            return cls(low, high, lowest.astype(np.float32), highest.astype(np.float32))
+
+    def outside(self, obs: NDArray[np.float32]) -> int | None:
+        """The first entry that is out of bounds."""
+        out = (obs < self.lowest) | (obs > self.highest)
+        return int(out.argmax()) if out.any() else None
+
+    def notice(self, index: int, obs: NDArray[np.float32], where: str) -> str:
+        return (
+            f"observation[{index}] is {obs[index]:g} in {where}, outside of its declared bounds "
+            f"[{self.low[index]:g}, {self.high[index]:g}]; learning goes on with it, "
+            f"but declare bounds that hold in the observation space, inf where there are none"
+        )

@@ -4,6 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -14,6 +15,7 @@ from m2ac.algorithms.training import Progress, Training
 from m2ac.algorithms.watch import notices
 from m2ac.config import DEFAULT_STEPS, RunConfig, resolve
 from m2ac.envs import Task, find_task, make_env
+from m2ac.envs.notices import Notices
 from m2ac.envs.world import World
 from m2ac.report.curve import draw_learning_curve
 from m2ac.runs import checkpoint, disk
@@ -242,10 +244,8 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
     """Train, evaluate, log, save and draw; the display goes to `stream`."""
     task = find_task(config.env)
     with ExitStack() as at_the_end:
-        worlds = (
-            World(make_env(task), seed=config.seed, stream="train"),
-            World(make_env(task), seed=config.seed, stream="eval"),
-        )
+        make_world = partial(World, seed=config.seed, step_timeout=config.step_timeout, notices=Notices())
+        worlds = make_world(make_env(task), stream="train"), make_world(make_env(task), stream="eval")
         for world in worlds:
             at_the_end.callback(world.close)
         resolved = _resolved(config, task, worlds[0])
