@@ -15,7 +15,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -138,13 +138,14 @@ class Place(NamedTuple):
         return Said(value, refused, out.getvalue(), err.getvalue(), "\n".join(str(w.message) for w in warned))
 
     def command(self, *args: str) -> Said:
-        """Run `m2ac`: its exit code is 0, or 2 after one line."""
+        """Run `m2ac`: its exit code is 0, or that of an error after one line."""
         from m2ac.cli import main
 
         said = self.call(lambda: main(list(args)))
-        if said.value not in (0, 2):
+        if said.value not in (0, 1, 2):
             raise NotHeldError(f"m2ac {args[0]} ended with {said.value}")
-        if said.value == 2 and not (said.err.startswith("m2ac: ") and said.err.count("\n") == 1):
+        lines = [line.startswith("m2ac: ") for line in said.err.splitlines()]
+        if said.value and not (lines and lines[-1] and sum(lines) == 1):
             raise NotHeldError(f"m2ac {args[0]} said {said.err!r}")
         return said
 
@@ -167,26 +168,43 @@ class Case(NamedTuple):
     judge: Callable[[Place], None]  # raises NotHeldError
 
 
-def make_run(path: Path) -> None:
-    """A finished run by the command itself; it learns nothing, since compiling that would take longer than the rest."""
+@contextmanager
+def no_learning() -> Iterator[None]:
+    """Updates are counted and not made: compiling them would take longer than all the rest."""
     from m2ac.algorithms.training import Training
-    from m2ac.cli import main
 
     def skip(training: Any) -> None:
         counters = training.state.counters
         counters = counters._replace(updates=counters.updates + training.config.updates_per_step)
         training.state = training.state._replace(counters=counters)
 
-    with mock.patch.object(Training, "_learn", skip), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    with mock.patch.object(Training, "_learn", skip):
+        yield
+
+
+def make_run(path: Path) -> None:
+    """A finished run, by the command itself."""
+    from m2ac.cli import main
+
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         if main(["train", *SETTINGS, "--out", str(path)]) != 0:
             raise RuntimeError("the run to work on could not be made")
 
 
-def judge_all(module: str, chosen: Sequence[int], scratch: Path, *, seconds: float = CASE) -> list[str | None]:
+def sealed(manifest: dict[str, Any]) -> str:
+    """The text of a manifest that vouches for itself, as anybody can write it."""
+    from m2ac.runs.checkpoint import _sealed
+
+    return _sealed({name: value for name, value in manifest.items() if name != "digest"})
+
+
+def judge_all(
+    module: str, chosen: Sequence[int], scratch: Path, *, seconds: float = CASE, needs_run: bool = True
+) -> list[str | None]:
     """For each chosen case of the module, None where it held, or else how it did not."""
     verdicts: list[str | None] = []
     while len(verdicts) < len(chosen):
-        with _process(module, scratch) as ask:
+        with _process(module, scratch, needs_run) as ask:
             for index in chosen[len(verdicts) :]:
                 answer = ask(f"{index}\n", seconds)
                 verdicts.append(
@@ -201,11 +219,11 @@ Ask = Callable[[str, float], list[str | None] | None]
 
 
 @contextmanager
-def _process(module: str, scratch: Path) -> Iterator[Ask]:
+def _process(module: str, scratch: Path, needs_run: bool) -> Iterator[Ask]:
     """The process that judges, as a function from a question to its answer, or None if there is none in time."""
     path = [str(Path(__file__).parents[1]), *(entry for entry in sys.path if entry)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), SECRET: "tell-nobody-7f3a"}
-    command = [sys.executable, "-m", "faults.boxed", module, str(scratch)]
+    command = [sys.executable, "-m", "faults.boxed", module, str(scratch), str(needs_run)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -235,7 +253,7 @@ def _process(module: str, scratch: Path) -> Iterator[Ask]:
             process.kill()
 
 
-def _serve(module: str, scratch: Path) -> None:
+def _serve(module: str, scratch: Path, needs_run: bool) -> None:
     """Judge the cases whose numbers come in, until no more do."""
     answers = os.fdopen(os.dup(1), "w")
     silence = os.open(os.devnull, os.O_RDWR)
@@ -243,14 +261,15 @@ def _serve(module: str, scratch: Path) -> None:
         os.dup2(silence, descriptor)
     cases: Sequence[Case] = importlib.import_module(module).CASES
     base = scratch / "base"
-    if not base.exists():
-        make_run(base)
-    watch = Watch()
-    sys.addaudithook(watch)
-    print(json.dumps(["ready"]), file=answers, flush=True)
-    for line in sys.stdin:
-        failure = _judged(cases[int(line)], base, watch, Path(tempfile.mkdtemp(dir=scratch)))
-        print(json.dumps([failure]), file=answers, flush=True)
+    with no_learning() if needs_run else nullcontext():
+        if needs_run and not base.exists():
+            make_run(base)
+        watch = Watch()
+        sys.addaudithook(watch)
+        print(json.dumps(["ready"]), file=answers, flush=True)
+        for line in sys.stdin:
+            failure = _judged(cases[int(line)], base, watch, Path(tempfile.mkdtemp(dir=scratch)))
+            print(json.dumps([failure]), file=answers, flush=True)
 
 
 def _judged(case: Case, base: Path, watch: Watch, root: Path) -> str | None:
@@ -267,11 +286,11 @@ def _judged(case: Case, base: Path, watch: Watch, root: Path) -> str | None:
         return f"the case itself failed: {type(error).__name__}: {error}"
     finally:
         sys.path[:] = before
-        os.chdir(base)
+        os.chdir(base.parent)
         shutil.rmtree(root, ignore_errors=True)
     return None
 
 
 if __name__ == "__main__":
     # By its real name: the classes of __main__ are others than those that the cases import.
-    importlib.import_module("faults.boxed")._serve(sys.argv[1], Path(sys.argv[2]))
+    importlib.import_module("faults.boxed")._serve(sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "True")

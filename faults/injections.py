@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from faults.boxed import TOKEN, Case, NotHeldError, Place, judge_all
+from faults.boxed import TOKEN, Case, NotHeldError, Place, judge_all, sealed
 from faults.row import Row
 
 PROPERTY = "path and HTML injection: none succeed"
@@ -138,14 +138,14 @@ def _manifest_of_a_checkpoint(place: Place, text: str) -> None:
     (step,) = (run / "checkpoints").iterdir()
     values = json.loads((step / "manifest.json").read_text())
     for name in ("schema", "config", "capacity", "sha256"):
-        (step / "manifest.json").write_text(json.dumps({**values, name: {text: text}}))
+        (step / "manifest.json").write_text(sealed({**values, name: {text: text}}))
         _unharmed(place.call(lambda: SAC.load(run, "Pendulum-v1")).text)
 
 
 def _failing_environment(place: Place, text: str) -> None:
     from m2ac import SAC
 
-    class Fails(_point()):  # type: ignore[misc]
+    class Fails(_point()):
         def reset(self, **kwargs: Any) -> Any:
             raise RuntimeError(text)
 
@@ -157,7 +157,7 @@ def _failing_environment(place: Place, text: str) -> None:
 def _reward_of_text(place: Place, text: str) -> None:
     from m2ac import SAC
 
-    class Pays(_point()):  # type: ignore[misc]
+    class Pays(_point()):
         def step(self, action: Any) -> Any:
             obs, _, *rest = super().step(action)
             return obs, text, *rest
@@ -467,7 +467,7 @@ def _use(place: Place, run: Path) -> None:
     """All that reads and writes a run."""
     from m2ac import SAC
     from m2ac.runs.checkpoint import load_policy
-    from m2ac.runs.directory import EvalRow, RunDirectory
+    from m2ac.runs.directory import EvalRow, Logged, RunDirectory
     from m2ac.runs.tensorboard import TensorBoard
 
     row: EvalRow = {"step": 4, "episode": 9, "seed": 7, "return": 1.0, "length": 3, "seconds": 0.5}
@@ -478,27 +478,27 @@ def _use(place: Place, run: Path) -> None:
         board.close()
 
     def hold() -> None:
-        held = RunDirectory.read(run)
-        held.hold()
-        held.close()
+        RunDirectory.open(run, RunDirectory.read(run).config).close()
 
-    for call in (
+    reading: list[Callable[[], Any]] = [
         lambda: RunDirectory.read(run).read_metrics(),
         lambda: RunDirectory.read(run).read_evals(),
         lambda: load_policy(run / "policy.safetensors"),
         lambda: SAC.load(run, "Pendulum-v1"),
         hold,
         log,
-    ):
+    ]
+    writing: list[Callable[[], Any]] = [
+        lambda: RunDirectory.read(run).append_metrics({"step": 4}),
+        lambda: RunDirectory.read(run).append_evals([row]),
+        lambda: RunDirectory.read(run).cut_back(Logged(0, 0)),
+        lambda: RunDirectory.read(run).mark_done({}),
+    ]
+    for call in reading:
         _unharmed(place.call(call).text)
     _unharmed(place.command("eval", str(run), "--episodes", "1").text)
     _unharmed(place.go_on(run).text)
-    for call in (
-        lambda: RunDirectory.read(run).append_metrics({"step": 4}),
-        lambda: RunDirectory.read(run).append_evals([row]),
-        lambda: RunDirectory.read(run).cut_back(0),
-        lambda: RunDirectory.read(run).mark_done({}),
-    ):
+    for call in writing:
         _unharmed(place.call(call).text)
 
 

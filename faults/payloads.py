@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from faults.boxed import SECRET, TOKEN, Case, NotHeldError, Place, judge_all
+from faults.boxed import SECRET, TOKEN, Case, NotHeldError, Place, judge_all, sealed
 from faults.row import Row
 
 PROPERTY = "code-execution payloads in every file that is loaded: none run"
@@ -96,7 +96,7 @@ def _torch(marker: Path) -> bytes:
 
 
 def _old_torch(marker: Path) -> bytes:
-    return b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {})) + _pickled(marker, 2)
+    return b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, "")) + _pickled(marker, 2)
 
 
 def _marshalled(marker: Path) -> bytes:
@@ -228,6 +228,9 @@ SITES: dict[str, tuple[tuple[str, ...], ...]] = {
     "environment.json": (("command",), ("earlier",), ("packages", "jax"), ("__class__",)),
     "manifest.json": (
         ("kind",),
+        ("bytes", "state.safetensors"),
+        ("versions",),
+        ("logged",),
         ("format",),
         ("config", "env"),
         ("config", "seed"),
@@ -261,13 +264,9 @@ def _plant(run: Path, file: str, content: bytes) -> None:
     before = path.read_bytes()
     path.write_bytes(content)
     if file == "state.safetensors":
-        sums = {hashlib.sha256(data).hexdigest() for data in (before,)}
+        by = {hashlib.sha256(before).hexdigest(): hashlib.sha256(content).hexdigest(), len(before): len(content)}
         manifest = path.with_name("manifest.json")
-        values = _replaced(
-            json.loads(manifest.read_text()),
-            {**dict.fromkeys(sums, hashlib.sha256(content).hexdigest()), len(before): len(content)},
-        )
-        manifest.write_text(json.dumps(values))
+        manifest.write_text(sealed(_replaced(json.loads(manifest.read_text()), by)))
 
 
 def _replaced(value: Any, by: dict[Any, Any]) -> Any:
@@ -301,6 +300,8 @@ def _use(place: Place, run: Path, file: str) -> Iterator[str]:
         ]
     for call in calls:
         yield place.call(call).text
+    if file == "config.json":
+        yield place.command("resume", str(run)).text
     if file in ("config.json", "policy.safetensors", "DONE"):
         yield place.command("eval", str(run), "--episodes", "1").text
     yield place.go_on(run).text
@@ -335,7 +336,8 @@ def _value(place: Place, file: str, site: tuple[str, ...], make: Callable[[Path]
         for name in site[:-1]:
             inner = inner.setdefault(name, {})
         inner[site[-1]] = make(marker)
-        path.write_text("\n".join([*lines[:-1], json.dumps(values)]) + "\n")
+        last = sealed(values) if file == "manifest.json" else json.dumps(values) + "\n"
+        path.write_text("".join(f"{line}\n" for line in lines[:-1]) + last)
 
     _tried(place, file, plant)
 
