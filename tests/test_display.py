@@ -15,7 +15,6 @@ from m2ac.runs.display import (
     make_display,
     number,
     percent,
-    printable,
     sparkline,
 )
 
@@ -142,10 +141,6 @@ def test_plain_messages_survive_a_narrow_encoding_and_cannot_steer_a_terminal():
     display = PlainDisplay(io.TextIOWrapper(raw, encoding="ascii", write_through=True))
     display.message("grün \x1b[2J")
     assert raw.getvalue() == b"gr\\xfcn \\x1b[2J\n"
-
-
-def test_escape_sequences_are_made_visible():
-    assert printable("a\x1b]0;x\x07\r\nb\u202e") == "a\\x1b]0;x\\x07\\r\nb\\u202e"
 
 
 @pytest.mark.parametrize(("width", "lines"), [(60, 4), (120, 3)])

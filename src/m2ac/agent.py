@@ -18,6 +18,7 @@ from m2ac.algorithms.training import Progress, Training
 from m2ac.config import DEFAULT_STEPS, AgentConfig, RunConfig, resolve
 from m2ac.envs import ActionScale, Env, Task, check_env, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
+from m2ac.escaping import visible
 from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
@@ -274,7 +275,7 @@ def _find(path: Path) -> checkpoint.Checkpoint:
     """The checkpoint that `path` is, or the newest usable one of the run directory that it is."""
     if not (path / "checkpoints").is_dir():
         return checkpoint.load(path)
-    found = checkpoint.load_newest(path / "checkpoints", warn=lambda text: warnings.warn(text, stacklevel=4))
+    found = checkpoint.load_newest(path / "checkpoints", warn=lambda text: warnings.warn(visible(text), stacklevel=4))
     if found is None:
         raise checkpoint.CheckpointError(f"{path} has no checkpoint yet; continue the run first")
     return found

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -15,7 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from m2ac.config import ASKED, RunConfig
-from m2ac.settings import ConfigError, UserError, from_dict, perhaps
+from m2ac.escaping import visible
+from m2ac.settings import ConfigError, UserError, check, from_dict, perhaps
+
+LARGEST_CONFIG = 2**20
+"""Bytes of a --config file; ours have some two thousand."""
 
 USAGE = """\
 m2ac: reinforcement learning that knows when to trust its model
@@ -40,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         with _warnings_in_one_line():
             return _dispatch(args)
     except UserError as error:
-        print(f"m2ac: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"m2ac: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         print("m2ac: interrupted; the same command starts again, or continues from the last save", file=sys.stderr)
@@ -103,11 +108,15 @@ def _resume(args: list[str]) -> int:
 
         run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
         """Run directory."""
+        env: str | None = None
+        """The run's environment, to be repeated where it is package.module:Id-v0: no file alone imports a module."""
 
     wanted = _parse(Resumption, args, "m2ac resume")
     from m2ac.runs.directory import RunDirectory
 
-    return _execute(replace(RunDirectory.read(wanted.run).config, out=wanted.run))
+    config = RunDirectory.read(wanted.run).config
+    confirmed_env(config.env, wanted.env, where=f"the run {wanted.run!r}")
+    return _execute(replace(config, out=wanted.run))
 
 
 def _execute(config: RunConfig) -> int:
@@ -118,8 +127,8 @@ def _execute(config: RunConfig) -> int:
     if result.returns:
         mean = sum(result.returns) / len(result.returns)
         print(f"mean return {mean:.1f} over {len(result.returns)} episodes at step {result.step}")
-        print(f"learning curve: {result.directory / 'learning_curve.png'}")
-    print(f"run directory: {result.directory}")
+        print(f"learning curve: {visible(str(result.directory / 'learning_curve.png'))}")
+    print(f"run directory: {visible(str(result.directory))}")
     if result.finished:
         return 0
     print("stopped and saved; the same command continues it", file=sys.stderr)
@@ -141,6 +150,8 @@ def _eval(args: list[str]) -> int:
         """Episodes to play."""
         seed: int = 1_000_000
         """Seed of the episodes; the default differs from that of training."""
+        env: str | None = None
+        """The run's environment, to be repeated where it is package.module:Id-v0: no file alone imports a module."""
 
         def __post_init__(self) -> None:
             if self.episodes < 1:
@@ -155,9 +166,9 @@ def _eval(args: list[str]) -> int:
     from m2ac.runs.directory import RunDirectory
 
     run = RunDirectory.read(wanted.run)
+    env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
     policy = load_policy(run.path / "policy.safetensors")
-    limit = run.config.step_timeout
-    world = World(make_env(run.config.env), seed=wanted.seed, stream="eval", step_timeout=limit)
+    world = World(make_env(env), seed=wanted.seed, stream="eval", step_timeout=run.config.step_timeout)
     returns: list[float] = []
     for number in range(wanted.episodes):
         played = world.play(policy, number)
@@ -207,7 +218,7 @@ def _bench(args: list[str]) -> int:
     result = bench(quick=wanted.quick, tell=functools.partial(print, flush=True))
     if wanted.json is not None:
         write_atomically(Path(wanted.json), dump_json({**result, "environment": describe_environment()}, indent=2))
-        print(f"written to {wanted.json}")
+        print(f"written to {visible(wanted.json)}")
     return 0
 
 
@@ -274,23 +285,50 @@ def _with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:
                 raise ConfigError("--config needs a file, such as the config.json of a run")
             value, rest = args[i + 1], args[:i] + args[i + 2 :]
         try:
-            values = json.loads(Path(value).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read --config {value}: {error.strerror}; give the config.json of a run"
-            ) from None
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"--config {value} is not JSON: {error}; give the config.json of a run") from None
-        if isinstance(values, dict):
-            # What was asked for, not what it came to: with another task or algorithm that would come to something else.
-            values = values.get(ASKED, values)
-        if isinstance(values, dict):
-            values.pop("out", None)  # the file's run has that directory
-        try:
-            return rest, from_dict(RunConfig, values)
+            default = from_dict(RunConfig, _config_file(value))
+            check(default.env.isprintable(), f"env must be printable text, got {default.env!r}; see m2ac envs")
         except ConfigError as error:
             raise ConfigError(f"--config {value}: {error}") from None
+        if not any(arg.partition("=")[0] == "--env" for arg in rest):
+            confirmed_env(default.env, None, where=f"--config {value}")
+        return rest, default
     return args, None
+
+
+def _config_file(path: str) -> Any:
+    """The settings in a run's `config.json`, or whatever else is in the file."""
+    remedy = "give the config.json of a run"
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_CONFIG + 1)
+        check(len(text) <= LARGEST_CONFIG, f"--config {path} has more than {LARGEST_CONFIG} bytes; {remedy}")
+        values = json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"cannot read --config {path}: {error.strerror}; {remedy}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--config {path} is not JSON: {error}; {remedy}") from None
+    if isinstance(values, dict):
+        # What was asked for, not what it came to: with another task or algorithm that would come to something else.
+        values = values.get(ASKED, values)
+    if isinstance(values, dict):
+        values.pop("out", None)  # the file's run has that directory
+    return values
+
+
+def confirmed_env(stored: str, named: str | None, *, where: str) -> str:
+    """The environment that a file stores, where the user names it too or it imports no module.
+
+    `package.module:Id-v0` imports, hence runs, whatever module it names. The command line may ask for that; a file,
+    which may have come from anybody, may not.
+    """
+    module, _, _ = stored.rpartition(":")
+    if named is None and module and module not in sys.modules:
+        raise ConfigError(
+            f"{where} has the environment {stored!r}, for which a module of code would be imported; "
+            f"if you trust it, add --env {shlex.quote(stored)}"
+        )
+    check(named in (None, stored), f"{where} has the environment {stored!r}, got --env {named!r}; leave it out")
+    return stored
 
 
 def prepare_jax() -> None:

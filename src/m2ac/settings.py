@@ -13,11 +13,19 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
+from m2ac.escaping import visible_line
+
 C = TypeVar("C")
 
 
 class UserError(Exception):
-    """Something that the user can mend; the message says what is wrong and the remedy, and needs no traceback."""
+    """Something that the user can mend; the message says what is wrong and the remedy, and needs no traceback.
+
+    It may quote what a user or a file gave, so it is always one line without anything that steers a terminal.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(visible_line(message))
 
 
 class ConfigError(UserError):

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
+from m2ac.escaping import visible
 
 # Okabe and Ito's palette: told apart by every common kind of colour vision.
 BLUE, GREEN, VERMILLION = "#0072B2", "#009E73", "#D55E00"
@@ -20,6 +23,7 @@ LONGEST_TITLE = 80
 Point = tuple[float, float]
 
 
+@matplotlib.rc_context({"text.usetex": False})  # LaTeX, if a matplotlibrc asks for it, would be given user text
 def draw_learning_curve(
     evals: Sequence[Mapping[str, Any]],
     *,
@@ -144,7 +148,7 @@ def _describe(panel: Axes, text: str) -> None:
 
 def _entitle(panel: Axes, title: str) -> None:
     """User text: one line, shrunk before it is cut, and no dollar sign starts a formula."""
-    shown = "".join(c if c.isprintable() else " " for c in title)
+    shown = visible(title)
     if len(shown) > LONGEST_TITLE:
         shown = shown[: LONGEST_TITLE - 1] + "…"
     size = min(14.0, 14.0 * 50 / max(1, len(shown)))
@@ -170,7 +174,9 @@ def _save(figure: Figure, path: Path) -> None:
     """Replace the picture in one step, so that a viewer never meets half of one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        figure.savefig(temporary, format="png", dpi=figure.dpi, facecolor="white")
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:  # new: what else may have that name, such as a link, is not written through
+            figure.savefig(file, format="png", dpi=figure.dpi, facecolor="white")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

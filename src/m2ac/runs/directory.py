@@ -5,6 +5,7 @@ A line of a log counts once its newline is written: what an interruption left ha
 
 import csv
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -32,14 +33,20 @@ MAY_DIFFER = ("out", "tensorboard", "checkpoint_every", "checkpoint_minutes", "s
 
 LARGEST_CONFIG = 2**20
 ROOM = "make room there, then the same command continues"
+LONGEST_NAME = 120
+"""Characters of an environment's name in that of a run directory."""
+
 _ANOTHER = "choose another --out or delete the directory"
 
 
 def default_out(config: RunConfig) -> str:
-    """`runs/ENV-ALGO[-hH]-sSEED`, with whatever could trouble a file system replaced by a dash."""
+    """`runs/ENV-ALGO[-hH]-sSEED`, with whatever could trouble a file system or a shell replaced by a dash."""
     horizon = "" if config.horizon is None else f"-h{config.horizon}"
-    name = f"{config.env}-{config.algo}{horizon}-s{config.seed}"
-    return "runs/" + re.sub(r"[^A-Za-z0-9._-]", "-", name)
+    env = re.sub(r"[^A-Za-z0-9._-]", "-", config.env)
+    if len(env) > LONGEST_NAME:  # told apart by all of it, although a file system takes no more
+        env = f"{env[:LONGEST_NAME]}-{hashlib.sha256(config.env.encode(errors='backslashreplace')).hexdigest()[:12]}"
+    # Neither hidden nor like an option.
+    return f"runs/{re.sub('^[.-]', '_', env)}-{config.algo}{horizon}-s{config.seed}"
 
 
 class Logged(NamedTuple):

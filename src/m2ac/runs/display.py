@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
+from m2ac.escaping import visible
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -116,11 +118,6 @@ def percent(share: float | None) -> str:
     return "-" if share is None or not math.isfinite(share) else f"{math.floor(share * 100 + 1e-9)}%"
 
 
-def printable(text: str) -> str:
-    """The text with escape sequences made visible, so that a name cannot steer the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-
-
 def sparkline(values: Sequence[float], width: int) -> str:
     """The finite values as blocks from lowest to highest, neighbours averaged where there are more than `width`."""
     finite = [value for value in values if math.isfinite(value)]
@@ -152,8 +149,8 @@ class PlainDisplay:
             self._show(status)
 
     def message(self, text: str) -> None:
-        """Write the text on lines of its own."""
-        self._write(printable(text))
+        """Write the text on a line of its own."""
+        self._write(visible(text))
 
     def close(self) -> None:
         """Write the last status if it has not been shown."""
@@ -165,7 +162,7 @@ class PlainDisplay:
         self._due = self._clock() + self._interval
         width = len(str(status.steps))
         self._write(
-            f"{status.step:>{width}}/{status.steps} {percent(status.share_done):>4}  {printable(status.phase):<10}"
+            f"{status.step:>{width}}/{status.steps} {percent(status.share_done):>4}  {visible(status.phase):<10}"
             f"  eval {number(status.mean_return):>8}  best {number(status.best_return):>8}"
             f"  train {number(status.train_return):>8}  model {number(status.model_loss):>8}"
             f"  kept {percent(status.share_kept):>4}  {number(status.steps_per_second):>8} steps/s"
@@ -204,7 +201,7 @@ class RichDisplay:
         """Print the text above the live region."""
         from rich.text import Text
 
-        self._console.print(Text(printable(text)))
+        self._console.print(Text(visible(text)))
 
     def close(self) -> None:
         """Draw once more and leave the picture on the screen."""
@@ -251,7 +248,7 @@ class RichDisplay:
             row.add_column(ratio=ratio, no_wrap=True)
         row.add_row(
             self._spinner if self._live.is_started else Text("✓" if status.share_done == 1 else "■", style="cyan"),
-            Text(f"{printable(status.phase):<10}", style="cyan"),
+            Text(f"{visible(status.phase):<10}", style="cyan"),
             ProgressBar(total=1.0, completed=status.share_done, complete_style="cyan", finished_style="green"),
             Text(f"{status.step}/{status.steps}"),
             Text(f"{percent(status.share_done):>4}"),

@@ -8,6 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+# A repository's configuration can name commands for git to run, and it may have come with a run from anybody.
+_NO_COMMANDS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never")
+
 PACKAGES = ("m2ac", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")
 
 
@@ -54,13 +57,16 @@ def memory_mib() -> float | None:
 def git_state(directory: Path | None = None) -> dict[str, Any] | None:
     """Commit and whether files differ from it, for `directory` or the working directory; None outside a repository."""
     commit = _git("rev-parse", "HEAD", directory=directory)
-    changes = _git("status", "--porcelain", directory=directory)
+    # To compare files, status runs the filters of the repository's own configuration, which may come from anybody.
+    filters = _git("config", "--show-scope", "--get-regexp", r"^filter\.", directory=directory) or ""
+    own = any(line.startswith(("local", "worktree")) for line in filters.splitlines())
+    changes = None if own else _git("status", "--porcelain", "--ignore-submodules=all", directory=directory)
     return None if commit is None else {"commit": commit, "dirty": None if changes is None else bool(changes)}
 
 
 def _git(*arguments: str, directory: Path | None) -> str | None:
     # Without --no-optional-locks, status writes the index and can collide with the user's own git.
-    command = ["git", "--no-optional-locks", *arguments]
+    command = ["git", "--no-optional-locks", *_NO_COMMANDS, *arguments]
     try:
         done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, ValueError, subprocess.SubprocessError):

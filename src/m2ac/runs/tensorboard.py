@@ -5,6 +5,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from m2ac.settings import check
+
 
 class TensorBoard:
     """Writes numbers under their slash-separated names, such as `model/holdout_loss`.
@@ -14,7 +16,13 @@ class TensorBoard:
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, from_step: int | None = None) -> None:
-        self._directory = os.fspath(directory)
+        # Absolute: tensorboardX takes "s3:…" and "gs:…" at the start of a name for a bucket on the network.
+        self._directory = os.path.abspath(directory)
+        own = not os.path.islink(self._directory) and os.path.isdir(self._directory)
+        check(
+            own or not os.path.lexists(self._directory),
+            f"{self._directory!r} must be a directory and no link; delete it, or use --no-tensorboard",
+        )
         self._from_step = from_step
         self._writer: Any = None
 
