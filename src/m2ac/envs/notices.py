@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from m2ac.escaping import visible
 from m2ac.settings import UserError
 
 LONGEST_QUOTE = 80
@@ -64,6 +65,5 @@ def _place(error: BaseException) -> str:
 
 def shortened(text: str, longest: int = LONGEST_QUOTE) -> str:
     """The text's start on one line, with escape sequences made visible, so that it cannot steer the terminal."""
-    start = " ".join(text[: 4 * longest].split())
-    plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
+    plain = visible(" ".join(text[: 4 * longest].split()))
     return plain if len(plain) <= longest else f"{plain[: longest - 3]}..."
