@@ -26,7 +26,12 @@ def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
             continue
         process.communicate(timeout=LONGEST)
         kills += 1
-    finish(out, command=rng.choice(("train", "resume")) if (out / "config.json").exists() else "train")
+    if (out / "config.json").exists() and rng.random() < 0.5:
+        if rng.random() < 0.5:  # to another place, as a copy from another machine would be
+            out = out.rename(out.with_name(f"{out.name}-moved"))
+        finish(out, command="resume")
+    else:
+        finish(out)
     odd = differences(out, whole)
     return f"{' and '.join(odd)} differ after {kills} kills" if odd else None
 
