@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from benchmarks.team import PEERS_PYTHON, ROOT
@@ -23,9 +25,11 @@ from m2ac.runs import checkpoint
 
 EVERY = "--checkpoint-minutes 0.01"
 """How often m2ac saves: after every 250 steps in this run; stable-baselines3 is told to do the same."""
-TRAIN = f"train --algo sac --env Pendulum-v1 --steps 3000 --random-steps 500 --sac.hidden 64 --no-tensorboard {EVERY}"
+TRAIN = f"train --algo sac --env Pendulum-v1 --steps 1500 --random-steps 250 --sac.hidden 64 --no-tensorboard {EVERY}"
 WRITE = 0.02
 """Seconds that a checkpoint takes to be written, roughly; a kill inside comes at a random moment of them."""
+RANDOM, INSIDE = "at random", "inside a write"
+"""The moments of a kill. After the second kind only the first way of resuming is tried."""
 CALL = "from m2ac.cli import main; raise SystemExit(main())"
 
 Command = Callable[[Path], list[str]]
@@ -38,6 +42,7 @@ class System(NamedTuple):
     ways: dict[str, Command]  # of resuming
     saved: str  # pattern of a checkpoint's files
     writing: str  # pattern of what appears as a checkpoint begins to be written
+    last: str  # the checkpoint of the end
     result: Callable[[Path, str], dict[str, Any]]  # from the run directory and what the process printed
 
 
@@ -69,13 +74,19 @@ def m2ac_result(run: Path, said: str) -> dict[str, Any]:
 
 SYSTEMS = {
     "m2ac": System(
-        m2ac_command, {"same command": m2ac_command}, "checkpoints/step-*", "checkpoints/.step-*.tmp", m2ac_result
+        m2ac_command,
+        {"same command": m2ac_command},
+        "checkpoints/step-*",
+        "checkpoints/.step-*.tmp",
+        "checkpoints/step-0000001500",
+        m2ac_result,
     ),
     "stable-baselines3": System(
         sb3_command("start"),
         {how: sb3_command(how) for how in ("documented", "reseeded", "own code")},
         "whole-*",  # the later of the two kinds
         "rl_model_*_steps.zip",
+        "rl_model_1500_steps.zip",
         lambda _run, said: json.loads(said.splitlines()[-1]),
     ),
 }
@@ -89,11 +100,11 @@ def launched(command: Command, run: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command(run), cwd=ROOT, env=env, stdout=out, stderr=subprocess.STDOUT)
 
 
-def wait_for(process: subprocess.Popen[bytes], run: Path, pattern: str) -> None:
+def wait_for(process: subprocess.Popen[bytes], run: Path, pattern: str, every: float = 0.02) -> None:
     """Until another path matches, or the process ends."""
     known = set(run.glob(pattern))
     while process.poll() is None and not set(run.glob(pattern)) - known:
-        time.sleep(0.0005)
+        time.sleep(every)
 
 
 def to_the_end(system: System, command: Command, run: Path) -> dict[str, Any]:
@@ -112,16 +123,16 @@ def killed(system: System, run: Path, draw: random.Random, *, span: float, insid
         process = launched(system.start, run)
         wait_for(process, run, system.saved)
         began = time.monotonic()
-        time.sleep(draw.uniform(0, (0.7 if inside else 0.95) * span))
+        time.sleep(draw.uniform(0, (0.6 if inside else 0.9) * span))
         if inside:
-            wait_for(process, run, system.writing)
+            wait_for(process, run, system.writing, every=0.0005)
             time.sleep(draw.uniform(0, WRITE))
-        over, seconds = process.poll() is not None, time.monotonic() - began
+        seconds = time.monotonic() - began
         process.kill()
         process.wait()
-        if not over:
+        if not (run / system.last).exists():
             return seconds
-        shutil.rmtree(run)  # it came to its end before the kill: draw again
+        shutil.rmtree(run)  # it was at its end before the kill, which leaves nothing to resume: draw again
 
 
 def compared(result: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
@@ -135,30 +146,47 @@ def told(row: dict[str, Any]) -> str:
     """One resumed run in one line."""
     outcome = "equal" if row["equal"] else f"differs: {', '.join(row['differs'])}"
     return (
-        f"{row['trial']:2} {row['kill']:14} {row['way']:12} resumed at {row['resumed']['steps']:4}  {row['final']}  "
+        f"{row['kill']:14} {row['way']:12} resumed at {row['resumed']['steps']:4}  {row['final']}  "
         f"return {row['return_minus']:+.1f}  {outcome}" + "".join(f"  refused {line}" for line in row["refused"])
     )
 
 
-def trials(name: str, counts: dict[str, int], scratch: Path, seed: int) -> Iterator[dict[str, Any]]:
-    """The uninterrupted run twice, then the kills; after each, all that is known so far."""
-    system, draw = SYSTEMS[name], random.Random(f"{seed} {name}")
-    first, second = (to_the_end(system, system.start, scratch / f"{name}-whole-{i}") for i in range(2))
+def resumed(name: str, run: Path, kill: str, reference: dict[str, Any], draw: random.Random) -> list[dict[str, Any]]:
+    """One kill, and every way of resuming from what it left."""
+    system = SYSTEMS[name]
+    seconds = killed(system, run, draw, span=reference["span"], inside=kill == INSIDE)
+    unfinished = [path.name for path in run.glob("checkpoints/.step-*")]  # of m2ac; the other has no name for it
+    kept, rows = shutil.copytree(run, f"{run}-killed"), []
+    for way, command in [*system.ways.items()][: 1 if kill == INSIDE else None]:
+        shutil.rmtree(run)
+        row = compared(to_the_end(system, command, shutil.copytree(kept, run)), reference)
+        rows.append({"kill": kill, "seconds": seconds, "unfinished": unfinished, "way": way, **row})
+        print(f"{run.name:20} {told(rows[-1])}", flush=True)
+    return rows
+
+
+def trials(name: str, counts: dict[str, int], scratch: Path, seed: int, pool: Executor) -> Iterator[dict[str, Any]]:
+    """The uninterrupted run twice, then the kills of both kinds in turn; after each, all that is known so far."""
+    system = SYSTEMS[name]
+    whole = [scratch / f"{name}-whole-{i}" for i in range(2)]
+    first, second = pool.map(lambda run: to_the_end(system, system.start, run), whole)
     same, reference = first["parts"] == second["parts"], {key: first[key] for key in ("final", "return", "versions")}
     print(f"{name}, uninterrupted, twice: {'equal' if same else 'NOT EQUAL'}  {first['final']}", flush=True)
+    plan = sorted(((i + 0.5) / count, kill) for kill, count in counts.items() for i in range(count))
+
+    def one(trial: int) -> list[dict[str, Any]]:
+        draw = random.Random(f"{seed} {name} {trial}")
+        return [{"trial": trial} | r for r in resumed(name, scratch / f"{name}-{trial}", plan[trial][1], first, draw)]
+
     rows: list[dict[str, Any]] = []
-    for trial, kill in enumerate([kill for kill, count in counts.items() for _ in range(count)], 1):
-        run = scratch / f"{name}-{trial}"
-        seconds = killed(system, run, draw, span=first["span"], inside=kill == "inside a write")
-        unfinished = [path.name for path in run.glob("checkpoints/.step-*")]  # of m2ac; the other has no name for it
-        kept = shutil.copytree(run, scratch / f"{run.name}-killed")
-        for way, command in system.ways.items():
-            shutil.rmtree(run)
-            row = compared(to_the_end(system, command, shutil.copytree(kept, run)), first)
-            rows.append({"trial": trial, "kill": kill, "seconds": seconds, "unfinished": unfinished, "way": way, **row})
-            print(f"{name} {told(rows[-1])}", flush=True)
-        equal = {way: [row["equal"] for row in rows if row["way"] == way] for way in system.ways}
-        totals = {way: {"trials": len(values), "equal": sum(values)} for way, values in equal.items()}
+    for done in pool.map(one, range(len(plan))):
+        rows += done
+        equal = {
+            f"{way}, {kill}": [r["equal"] for r in rows if (r["way"], r["kill"]) == (way, kill)]
+            for way in system.ways
+            for kill in counts
+        }
+        totals = {what: {"trials": len(values), "equal": sum(values)} for what, values in equal.items() if values}
         yield {"uninterrupted_twice_equal": same, "reference": reference, "totals": totals, "trials": rows}
 
 
@@ -167,6 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.resume_peers", description=__doc__)
     parser.add_argument("--trials", type=int, default=10, help="kills at random moments, for each library")
     parser.add_argument("--inside", type=int, default=4, help="kills while a checkpoint is written")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, of each library")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--json", type=Path, default=ROOT / "results" / "resume-peers.json", help="the figures")
     options = parser.parse_args()
@@ -174,13 +203,20 @@ def main() -> None:
         sys.exit("the other libraries are not installed; run `make bench-peers`, which sets them up")
     scratch = Path(tempfile.mkdtemp(prefix="resume-peers-"))
     print(f"the runs go to {scratch}", flush=True)
-    counts = {"at random": options.trials, "inside a write": options.inside}
+    counts = {RANDOM: options.trials, INSIDE: options.inside}
     command = " ".join(["python -m benchmarks.resume_peers", *sys.argv[1:]])
     report: dict[str, Any] = {"command": command, "seed": options.seed, "m2ac_command": f"m2ac {TRAIN} --out RUN"}
-    for name in SYSTEMS:
-        for so_far in trials(name, counts, scratch, options.seed):
-            report[name] = so_far
-            options.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    writing = Lock()
+
+    def follow(name: str) -> None:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for so_far in trials(name, counts, scratch, options.seed, pool):
+                with writing:
+                    report[name] = so_far
+                    options.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+
+    with ThreadPoolExecutor() as both:
+        list(both.map(follow, SYSTEMS))
 
 
 if __name__ == "__main__":
