@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from benchmarks.team import PEERS_PYTHON, ROOT
 from m2ac.runs import checkpoint
 
-EVERY = "--checkpoint-minutes 0.01"
+EVERY = "--checkpoint-every 250"
 """How often m2ac saves: after every 250 steps in this run; stable-baselines3 is told to do the same."""
 TRAIN = f"train --algo sac --env Pendulum-v1 --steps 1500 --random-steps 250 --sac.hidden 64 --no-tensorboard {EVERY}"
 WRITE = 0.02
