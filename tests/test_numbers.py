@@ -131,7 +131,7 @@ def test_skips_in_a_row_are_counted_across_calls() -> None:
 
     assert skips("xx.x", 3)[:4] == (3, 5, 1, 3)
     assert skips("..xxx.", 7)[:4] == (3, 3, 0, 4)
-    assert skips("xxx", 2)[:4] == (3, 5, 3, 2)
+    assert skips("xxx", 2)[:4] == (3, 5, 5, 2)
     assert skips("x", 0).what.startswith("critic_loss inf, policy_loss inf")
 
 

@@ -15,7 +15,7 @@ class ActingPolicy:
 
     def __init__(self, layers: Iterable[tuple[Any, Any]]) -> None:
         """`layers` are (weight, bias) pairs, such as a learner's policy network."""
-        # Copies: the arrays of the learner are donated to its next update.
+        # Copies on the host: acting then costs no call into compiled code, nor does it keep an old learner alive.
         self.layers = [(np.array(weight), np.array(bias)) for weight, bias in layers]
 
     def __call__(
