@@ -84,10 +84,10 @@ class Watch:
 
     @staticmethod
     def _is_foreign(event: str, args: tuple[Any, ...]) -> bool:
-        """Whether a process other than git is started, or something unpickled from elsewhere than a queue in memory."""
+        """Whether a process of another's is started, or something unpickled from elsewhere than a queue in memory."""
         if event == "pickle.find_class":  # tensorboardX has such a queue between its threads
             return not sys._getframe(2).f_code.co_filename.endswith("multiprocessing/queues.py")
-        return event == "subprocess.Popen" and list(args[1])[:1] != ["git"]
+        return event == "subprocess.Popen" and next(iter(args[1])) not in ("git", "uname")  # where a run was made
 
     @staticmethod
     def _is_ours(event: str, args: tuple[Any, ...]) -> bool:

@@ -9,8 +9,6 @@ import os
 import random
 import stat
 import struct
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from faults.boxed import TOKEN, Case, NotHeldError, Place, judge_all, sealed
-from faults.row import Row
+from faults.row import Row, alone
 
 PROPERTY = "path and HTML injection: none succeed"
 
@@ -621,7 +619,4 @@ def run(n: int, scratch: Path) -> Row:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        row = run(int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT, Path(folder))
-    print("\n".join(row.failures))
-    print(f"{row.property}: tried {row.tried}, held {row.held}")
+    alone(run, DEFAULT)

@@ -17,7 +17,6 @@ import random
 import struct
 import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from faults.boxed import SECRET, TOKEN, Case, NotHeldError, Place, judge_all, sealed
-from faults.row import Row
+from faults.row import Row, alone
 
 PROPERTY = "code-execution payloads in every file that is loaded: none run"
 DEFAULT = 120
@@ -419,7 +418,4 @@ def run(n: int, scratch: Path) -> Row:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        row = run(int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT, Path(folder))
-    print("\n".join(row.failures))
-    print(f"{row.property}: tried {row.tried}, held {row.held}")
+    alone(run, DEFAULT)
