@@ -28,7 +28,7 @@ TOKEN = "m2ac_payload"
 SECRET = "M2AC_FAULTS_SECRET"
 """An environment variable whose value no message may hold."""
 
-START, CASE = 180.0, 20.0
+START, CASE = 300.0, 60.0
 """Seconds after which a process that does not answer has failed."""
 
 SETTINGS = ["--algo", "sac", "--env", "Pendulum-v1", "--steps", "4", "--random-steps", "3", "--eval-every", "1000"]

@@ -4,6 +4,7 @@
 """
 
 import io
+import itertools
 import json
 import os
 import random
@@ -566,48 +567,47 @@ SINKS: dict[str, Judge] = {
 }
 
 
-def _texts() -> Iterator[Case]:
+Group = list[Case]
+
+
+def _texts() -> Iterator[Group]:
     for sink, judge in SINKS.items():
-        for name, text in HOSTILE.items():
-            yield Case(f"{name} {sink}", partial(judge, text=text))
+        yield [Case(f"{name} {sink}", partial(judge, text=text)) for name, text in HOSTILE.items()]
+    yield [Case(f"{name} in a title", partial(_title, text=text)) for name, text in FORMULAS.items()]
+    tables = ("=1+1", "+1+1|x", "@SUM(1)", "-2+3+cmd|' /C calc'!A0", '"=1"', "1\t=2", "0x10")
+    yield [Case(f"the formula {text!r} in evals.csv", partial(_formula_in_a_table, text=text)) for text in tables]
 
 
-def _others() -> Iterator[Case]:
-    for name, text in FORMULAS.items():
-        yield Case(f"{name} in a title", partial(_title, text=text))
-    for text in ("=1+1", "+1+1|x", "@SUM(1)", "-2+3+cmd|' /C calc'!A0", '"=1"', "1\t=2", "0x10"):
-        yield Case(f"the formula {text!r} in evals.csv", partial(_formula_in_a_table, text=text))
-    for name, text in NAMES.items():
-        yield Case(f"{name} as the directory of a run", partial(_default_directory, text=text))
-    for text in ("s3:bucket", "gs:bucket", "s3-bucket:x", "http:host", f"{TOKEN}:x"):
-        yield Case(f"a directory with the name {text}", partial(_bucket, name=text))
-    for kind in ("a directory of the user's", "a file of the user's", *KINDS):
-        yield Case(f"an agent saved over {kind}", partial(_saved_over, kind=kind))
+def _names() -> Iterator[Group]:
+    yield [Case(f"{name} as the directory of a run", partial(_default_directory, text=t)) for name, t in NAMES.items()]
+    buckets = ("s3:bucket", "gs:bucket", "s3-bucket:x", "http:host", f"{TOKEN}:x")
+    yield [Case(f"a directory with the name {name}", partial(_bucket, name=name)) for name in buckets]
 
 
-def _files() -> Iterator[Case]:
-    for file in OWN:
-        for kind in KINDS:
-            yield Case(f"{kind} as {file}", partial(_planted, file=file, kind=kind))
-        yield Case(f"{file} moved outside behind a link", partial(_moved, file=file))
-    for file in TEMPORARY:
-        for kind in KINDS:
-            yield Case(f"{kind} as {file}", partial(_planted, file=file, kind=kind))
-    for kind in ("links", "all"):
-        yield Case(f"old checkpoints outside, {kind} behind a link", partial(_many_old_ones, kind=kind))
+def _files() -> Iterator[Group]:
+    for file in (*OWN, *TEMPORARY):
+        cases = [Case(f"{kind} as {file}", partial(_planted, file=file, kind=kind)) for kind in KINDS]
+        if file in OWN:
+            cases.append(Case(f"{file} moved outside behind a link", partial(_moved, file=file)))
+        yield cases
+    yield [
+        Case(f"old checkpoints outside, {kind} behind a link", partial(_many_old_ones, kind=kind))
+        for kind in ("links", "all")
+    ]
+    places = ("a directory of the user's", "a file of the user's", *KINDS)
+    yield [Case(f"an agent saved over {kind}", partial(_saved_over, kind=kind)) for kind in places]
 
 
-def _mixed(*groups: Iterator[Case]) -> list[Case]:
-    """One of each group in turn, in an order of which any part is a fair sample."""
-    lists = [list(group) for group in groups]
-    for cases in lists:
-        random.Random(0).shuffle(cases)
-    longest = max(map(len, lists))
-    return [cases[i] for i in range(longest) for cases in lists if i < len(cases)]
+def _mixed(*groups: Group) -> list[Case]:
+    """One of each group in turn, so that the first of them are a fair sample of all."""
+    rng = random.Random(0)
+    for group in groups:
+        rng.shuffle(group)
+    return [case for turn in itertools.zip_longest(*groups) for case in turn if case is not None]
 
 
-CASES = _mixed(_texts(), _others(), _files())
-DEFAULT = 240
+CASES = _mixed(*_texts(), *_names(), *_files())
+DEFAULT = 120
 
 
 def run(n: int, scratch: Path) -> Row:
