@@ -297,6 +297,7 @@ def test_resolving_leaves_nothing_open_keeps_what_was_set_and_is_done_once(confi
     before, after = to_dict(config), to_dict(resolved)
     open_ones = {name for name in leaves(RunConfig) if value_of(after, name) is None}
     assert open_ones <= {
+        "checkpoint_every",
         "out",
         "step_timeout",
         "model.max_epochs",

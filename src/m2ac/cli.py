@@ -169,6 +169,12 @@ def _eval(args: list[str]) -> int:
     env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
     policy = load_policy(run.path / "policy.safetensors")
     world = World(make_env(env), seed=wanted.seed, stream="eval", step_timeout=run.config.step_timeout)
+    sizes = policy.obs_dim, policy.action_dim
+    if sizes != (world.obs_dim, world.action_dim):
+        raise ConfigError(
+            f"the policy of {wanted.run!r} has {sizes[0]} observations and {sizes[1]} actions, but {run.config.env} has "
+            f"{world.obs_dim} and {world.action_dim}; continue the training, which writes it anew"
+        )
     returns: list[float] = []
     for number in range(wanted.episodes):
         played = world.play(policy, number)

@@ -18,6 +18,16 @@ class ActingPolicy:
         # Copies on the host: acting then costs no call into compiled code, nor does it keep an old learner alive.
         self.layers = [(np.array(weight), np.array(bias)) for weight, bias in layers]
 
+    @property
+    def obs_dim(self) -> int:
+        """Numbers in an observation."""
+        return int(self.layers[0][0].shape[0])
+
+    @property
+    def action_dim(self) -> int:
+        """Numbers in an action."""
+        return int(self.layers[-1][1].shape[0]) // 2
+
     def __call__(
         self, obs: Float[ndarray, "*B D"], noise: Float[ndarray, "*B A"] | None = None
     ) -> Float[ndarray, "*B A"]:

@@ -4,6 +4,7 @@ A line of a log counts once its newline is written: what an interruption left ha
 """
 
 import csv
+import errno
 import fcntl
 import hashlib
 import io
@@ -82,6 +83,8 @@ class RunDirectory:
             run._check_or_write_config(asked, write=False)
             run._lock = _locked(run.path / "lock")
             run._check_or_write_config(asked, write=True)  # again: another process may have been here meanwhile
+            if run.checkpoints.is_symlink():
+                raise OSError(errno.ELOOP, "")
             run.checkpoints.mkdir(exist_ok=True)
             run._record_environment()
         except OSError as error:
@@ -180,9 +183,9 @@ class RunDirectory:
         file = self.path / "environment.json"
         now = plain(describe_environment())
         try:
-            before = json.loads(file.read_text(encoding="utf-8"))
+            before = json.loads(disk.read(file, at_most=LARGEST_CONFIG))
             earlier = before.pop("earlier", [])
-        except (FileNotFoundError, ValueError, AttributeError, TypeError):
+        except (OSError, ValueError, RecursionError, AttributeError, TypeError):
             before, earlier = now, []
         disk.write_atomically(
             file, dump_json({**now, "earlier": [*earlier, before] if before != now else earlier}, indent=2)

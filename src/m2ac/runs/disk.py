@@ -83,7 +83,7 @@ def append(path: Path, text: str, *, header: str = "") -> None:
     """Add whole lines, after the header in a new file; a line that an interruption tore is cut off first."""
     descriptor = os.open(path, _APPEND, 0o666)
     try:
-        end = os.fstat(descriptor).st_size
+        end = _regular(descriptor, path).st_size
         if end and os.pread(descriptor, 1, end - 1) != b"\n":
             end = read(path).rfind(b"\n") + 1
             os.ftruncate(descriptor, end)
@@ -117,13 +117,18 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def _regular(descriptor: int, path: Path) -> os.stat_result:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return status
+
+
 def read(path: Path, *, at_most: int | None = None) -> bytes:
     """The content of a regular file that is not larger than it may be."""
     descriptor = os.open(path, _READ)
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        status = _regular(descriptor, path)
         if at_most is not None and status.st_size > at_most:
             raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, more than {at_most}", str(path))
         with os.fdopen(os.dup(descriptor), "rb") as file:

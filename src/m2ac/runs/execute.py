@@ -79,14 +79,24 @@ class _Run:
                 self.display.message("no checkpoint is left of this run, so it starts again from its first step")
             self.directory.cut_back(Logged(0, 0))
             return training
-        self.elapsed_before = float(found.manifest.get("elapsed", 0.0))
-        if not self.directory.cut_back(Logged(**found.manifest["logged"])):
-            self.display.message("the logs have lost some lines from before the checkpoint; the run itself is whole")
-        training.take_up(found.manifest["cycle"], found.losses)
+        self._take_up(found, training)
         self.display.message(f"continuing at step {training.step} from {found.path}")
         if not training.rejoin():
             self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
         return training
+
+    def _take_up(self, found: checkpoint.Checkpoint, training: Training) -> None:
+        """Go on with the run's own notes: its time, its logs, the cycle that was under way."""
+        try:
+            self.elapsed_before = float(found.manifest["elapsed"])
+            logged = Logged(*(int(found.manifest["logged"][name]) for name in Logged._fields))
+            training.take_up(found.manifest["cycle"], found.losses)
+        except (KeyError, TypeError, ValueError) as error:
+            raise checkpoint.CheckpointError(
+                f"{found.path} is not of a run, or damaged ({error!r}); delete it to use the one before"
+            ) from error
+        if not self.directory.cut_back(logged):
+            self.display.message("the logs have lost some lines from before the checkpoint; the run itself is whole")
 
     @property
     def elapsed(self) -> float:
