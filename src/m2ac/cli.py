@@ -172,8 +172,8 @@ def _eval(args: list[str]) -> int:
     sizes = policy.obs_dim, policy.action_dim
     if sizes != (world.obs_dim, world.action_dim):
         raise ConfigError(
-            f"the policy of {wanted.run!r} has {sizes[0]} observations and {sizes[1]} actions, but {run.config.env} has "
-            f"{world.obs_dim} and {world.action_dim}; continue the training, which writes it anew"
+            f"the policy of {wanted.run!r} has {sizes[0]} observations and {sizes[1]} actions, but {run.config.env} "
+            f"has {world.obs_dim} and {world.action_dim}; continue the training, which writes it anew"
         )
     returns: list[float] = []
     for number in range(wanted.episodes):

@@ -297,7 +297,6 @@ class RunConfig(AgentConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(bool(self.env), "env must name an environment, got an empty string; see m2ac envs")
-        check("\0" not in f"{self.env}{self.out}", "env and out must not hold a zero byte, which no file system knows")
         at_least("steps", self.steps, 3, "a run takes two random steps or more, and then some to learn")
         at_least("eval_every", self.eval_every, 1, "a number above steps evaluates at the end only")
         at_least("eval_episodes", self.eval_episodes, 1, "to evaluate seldom raise eval_every")

@@ -23,7 +23,7 @@ def make_env(env: str | Task, **kwargs: Any) -> Env:
         f'cannot make the environment "{task.name}"', "mend it there, install what it needs or see m2ac envs"
     ):
         # Gymnasium's own checks look at the first step alone and say less; World looks at every one.
-        made = gym.make(task.id, disable_env_checker=True, **{**task.kwargs, **kwargs})
+        made = gym.make(task.id, **{"disable_env_checker": True, **task.kwargs, **kwargs})
         if task.noise:
             made = NoisyAction(made, task.noise)
     try:

@@ -87,10 +87,9 @@ class RunDirectory:
                 raise OSError(errno.ELOOP, "")
             run.checkpoints.mkdir(exist_ok=True)
             run._record_environment()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write the run directory {str(path)!r}: {disk.reason(error)}; choose another --out"
-            ) from error
+        except (OSError, ValueError) as error:  # a ValueError of a zero byte
+            told = disk.reason(error) if isinstance(error, OSError) else error
+            raise ConfigError(f"cannot write the run directory {str(path)!r}: {told}; choose another --out") from error
         return run
 
     @classmethod
