@@ -3,16 +3,8 @@
 from pathlib import Path
 
 from faults.row import Row
-from faults.training import SETTINGS, finish, read
+from faults.training import KINDS, finish, read
 
-KINDS = (
-    ("m2ac",),
-    ("m2ac", "--rhythm", "epoch"),
-    ("m2ac", "--mask.stop", "hardstop", "--mask.uncertainty", "nll"),
-    ("mbpo",),
-    ("mbpo", "--rhythm", "epoch"),
-    ("sac",),
-)
 DEFAULT = len(KINDS)
 PROPERTY = "same seed, two processes, every algorithm: equal SHA-256 of the full state"
 
@@ -20,21 +12,15 @@ PROPERTY = "same seed, two processes, every algorithm: equal SHA-256 of the full
 def run(n: int, scratch: Path) -> Row:
     """Train n kinds of agents twice."""
     failures = []
-    for i, (algo, *more) in enumerate(KINDS[:n]):
-        chosen = ["--algo", algo, *more, *(SETTINGS if algo != "sac" else _without(SETTINGS, "--horizon"))]
+    for kind, settings in list(KINDS.items())[:n]:
         ended = []
-        for twin in ("a", "b"):
-            out = scratch / f"{i}-{twin}"
-            finish(out, chosen)
-            ended.append(read(out))
+        for twin in ("one", "two"):
+            out = scratch / f"{kind} {twin}"
+            finish(out, settings)
+            ended.append(read(out, settings))
         if ended[0] != ended[1]:
-            failures.append(f"{' '.join((algo, *more))}: the two ended differently")
+            failures.append(f"{kind}: the two ended differently")
     return Row(PROPERTY, n, n - len(failures), failures)
-
-
-def _without(settings: list[str], name: str) -> list[str]:
-    at = settings.index(name)
-    return settings[:at] + settings[at + 2 :]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def run(n: int, scratch: Path) -> Row:
 def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
     kills, wanted = 0, rng.choice((1, 1, 2))
     while kills < wanted:
-        process = interrupted(out, signal.SIGKILL, rng.uniform(0.3, 1.0) * whole.seconds)
+        process = interrupted(out, whole.settings, signal.SIGKILL, rng.uniform(0.3, 1.0) * whole.seconds)
         if process is None:  # it was over before: begin again
             shutil.rmtree(out)
             continue
@@ -29,9 +29,9 @@ def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
     if (out / "config.json").exists() and rng.random() < 0.5:
         if rng.random() < 0.5:  # to another place, as a copy from another machine would be
             out = out.rename(out.with_name(f"{out.name}-moved"))
-        finish(out, command="resume")
+        finish(out, whole.settings, command="resume")
     else:
-        finish(out)
+        finish(out, whole.settings)
     odd = differences(out, whole)
     return f"{' and '.join(odd)} differ after {kills} kills" if odd else None
 

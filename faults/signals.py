@@ -23,7 +23,7 @@ def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
     number = rng.choice((signal.SIGTERM, signal.SIGINT))
     while True:
         # After the start: before it there is nothing to save, and the system ends the process.
-        process = interrupted(out, number, rng.uniform(0.5, 1.0) * whole.seconds)
+        process = interrupted(out, whole.settings, number, rng.uniform(0.5, 1.0) * whole.seconds)
         if process is not None:
             break
         shutil.rmtree(out)
@@ -37,7 +37,7 @@ def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
         return f"took {took:.1f} s"
     if process.returncode not in (128 + number, -number) or (process.returncode == 128 + number and not saved):
         return f"exit code {process.returncode} after {number.name}: {said.strip().splitlines()[-1:]}"
-    finish(out)
+    finish(out, whole.settings)
     odd = differences(out, whole)
     return f"{' and '.join(odd)} differ" if odd else None
 

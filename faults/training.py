@@ -14,50 +14,23 @@ from typing import NamedTuple
 from faults.row import Row
 from m2ac.runs import checkpoint
 
-SETTINGS = [
-    *(
-        "--env",
-        "Pendulum-v1",
-        "--horizon",
-        "2",
-        "--steps",
-        "500",
-        "--random-steps",
-        "100",
-        "--model-every",
-        "50",
-        "--updates-per-step",
-        "4",
-    ),
-    *(
-        "--rollouts-per-update",
-        "4",
-        "--model.members",
-        "3",
-        "--model.elites",
-        "2",
-        "--model.hidden",
-        "32",
-        "--model.layers",
-        "2",
-    ),
-    *(
-        "--model.weight-decay",
-        "1e-5",
-        "1e-5",
-        "1e-5",
-        "--sac.hidden",
-        "32",
-        "--sac.batch-size",
-        "64",
-        "--eval-every",
-        "100",
-        "--eval-episodes",
-        "1",
-    ),
+COMMON = [
+    *("--env", "Pendulum-v1", "--steps", "500", "--random-steps", "100", "--model-every", "50"),
+    *("--updates-per-step", "4", "--rollouts-per-update", "4", "--model.members", "3", "--model.elites", "2"),
+    *("--model.hidden", "32", "--model.layers", "2", "--model.weight-decay", "1e-5", "1e-5", "1e-5"),
+    *("--sac.hidden", "32", "--sac.batch-size", "64", "--eval-every", "100", "--eval-episodes", "1"),
     *("--final-episodes", "1", "--checkpoint-every", "25", "--no-tensorboard"),
 ]
-"""A run of all phases: collecting, fits with early stopping, masked rollouts, updates, evaluations, saves."""
+_MODEL = ["--horizon", "2", *COMMON]
+KINDS = {
+    "m2ac": ["--algo", "m2ac", *_MODEL],
+    "m2ac, epoch rhythm": ["--algo", "m2ac", "--rhythm", "epoch", *_MODEL],
+    "sac": ["--algo", "sac", *COMMON],
+    "mbpo": ["--algo", "mbpo", *_MODEL],
+    "m2ac, hardstop, nll": ["--algo", "m2ac", "--mask.stop", "hardstop", "--mask.uncertainty", "nll", *_MODEL],
+    "mbpo, epoch rhythm": ["--algo", "mbpo", "--rhythm", "epoch", *_MODEL],
+}
+"""Runs of all phases: collecting, fits with early stopping, masked rollouts, updates, evaluations, saves."""
 
 LONGEST = 300.0
 """Seconds after which a process that has not ended has hung."""
@@ -68,13 +41,14 @@ _CODE = "import sys; from m2ac.cli import main; sys.exit(main())"
 class Reference(NamedTuple):
     """The uninterrupted run."""
 
+    settings: list[str]
     fingerprint: str  # of its final state
     evals: list[tuple[int, int, float]]
     metrics: list[dict[str, object]]
     seconds: float  # that it took
 
 
-def start(out: Path, settings: Sequence[str] = SETTINGS, *, command: str = "train") -> "subprocess.Popen[str]":
+def start(out: Path, settings: Sequence[str], *, command: str = "train") -> "subprocess.Popen[str]":
     """The run as a process of its own group, whose signals reach nobody else."""
     place = [str(out)] if command == "resume" else [*settings, "--out", str(out)]
     return subprocess.Popen(
@@ -87,7 +61,7 @@ def start(out: Path, settings: Sequence[str] = SETTINGS, *, command: str = "trai
     )
 
 
-def finish(out: Path, settings: Sequence[str] = SETTINGS, *, command: str = "train") -> None:
+def finish(out: Path, settings: Sequence[str], *, command: str = "train") -> None:
     """Run to the end."""
     process = start(out, settings, command=command)
     _, said = process.communicate(timeout=LONGEST)
@@ -95,7 +69,7 @@ def finish(out: Path, settings: Sequence[str] = SETTINGS, *, command: str = "tra
         raise RuntimeError(f"exit code {process.returncode}: {said.strip().splitlines()[-1:]}")
 
 
-def read(out: Path, seconds: float = 0.0) -> Reference:
+def read(out: Path, settings: list[str], seconds: float = 0.0) -> Reference:
     """What a finished run left."""
     from m2ac.runs.directory import RunDirectory
 
@@ -107,48 +81,53 @@ def read(out: Path, seconds: float = 0.0) -> Reference:
         for row in run.read_metrics()
     ]
     evals = [(row["step"], row["episode"], row["return"]) for row in run.read_evals()]
-    return Reference(checkpoint.fingerprint(found.state), evals, metrics, seconds)
+    return Reference(settings, checkpoint.fingerprint(found.state), evals, metrics, seconds)
 
 
 def _must_not_warn(text: str) -> None:
     raise RuntimeError(text)
 
 
-def reference(scratch: Path, settings: Sequence[str] = SETTINGS) -> Reference:
+def reference(scratch: Path, kind: str) -> Reference:
     """The uninterrupted run; a first one fills the cache of compiled programs, so that the second's time is typical."""
-    finish(scratch / "warm", settings)
+    settings = KINDS[kind]
+    finish(scratch / f"{kind} warm", settings)
     began = time.monotonic()
-    finish(scratch / "whole", settings)
-    return read(scratch / "whole", time.monotonic() - began)
+    finish(scratch / kind, settings)
+    return read(scratch / kind, settings, time.monotonic() - began)
 
 
 def differences(out: Path, whole: Reference) -> list[str]:
     """In what a finished run is not the uninterrupted one."""
-    ended = read(out)
+    ended = read(out, whole.settings)
     return [name for name in ("fingerprint", "evals", "metrics") if getattr(ended, name) != getattr(whole, name)]
 
 
 def trials(
     what: str, n: int, scratch: Path, one: Callable[[Path, Reference, random.Random], str | None], *, workers: int = 2
 ) -> Row:
-    """`one` interrupts a run of its own and says what went wrong, None for nothing."""
-    whole = reference(scratch)
+    """`one` interrupts a run of its own and says what went wrong, None for nothing; all kinds of runs in turn."""
+    kinds = list(KINDS)[:n]
+    whole = {kind: reference(scratch, kind) for kind in kinds}
 
     def judged(number: int) -> str | None:
+        kind = kinds[number % len(kinds)]
         try:
-            told = one(scratch / f"run-{number}", whole, random.Random(number))
+            told = one(scratch / f"run-{number}", whole[kind], random.Random(number))
         except Exception as error:
             told = f"{type(error).__name__}: {error}"
-        return None if told is None else f"trial {number}: {told}"
+        return None if told is None else f"trial {number} ({kind}): {told}"
 
     with ThreadPoolExecutor(workers) as pool:
         failures = [told for told in pool.map(judged, range(n)) if told is not None]
     return Row(what, n, n - len(failures), failures)
 
 
-def interrupted(out: Path, number: signal.Signals, moment: float) -> "subprocess.Popen[str] | None":
+def interrupted(
+    out: Path, settings: Sequence[str], number: signal.Signals, moment: float
+) -> "subprocess.Popen[str] | None":
     """The process after the signal, still to be waited for; None where the run was over before that moment."""
-    process = start(out)
+    process = start(out, settings)
     try:
         process.wait(moment)
     except subprocess.TimeoutExpired:

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -19,6 +21,7 @@ from m2ac.envs import make_env, terminations
 from m2ac.envs.world import EnvError, World
 from m2ac.imagination.mask import rank_mask
 from m2ac.learners.sac import values
+from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import fingerprint
 from m2ac.settings import override
 
@@ -335,3 +338,40 @@ def test_a_ring_smaller_than_a_block_of_collection_holds_the_newest_steps():
     newest = np.asarray(whole.state.real.rows.obs[20:50])
     assert int(under_test.state.real.size) == 30
     np.testing.assert_array_equal(np.sort(under_test.state.real.rows.obs, axis=0), np.sort(newest, axis=0))
+
+
+def without_times(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+def told_by(training: Training, until: int) -> list[dict[str, Any]]:
+    return [without_times(p.metrics) for p in training.run(until) if p.metrics is not None]
+
+
+@pytest.mark.parametrize("algo", ["m2ac", "sac"])
+@pytest.mark.parametrize("rhythm", ["mbpo", "epoch"])
+def test_a_training_left_at_any_point_ends_with_the_same_state_and_the_same_metrics(algo, rhythm, tmp_path):
+    steps, settings = 90, {"rhythm": rhythm, "random_steps": 20, "model_every": 15, "model.max_epochs": 1}
+    whole, told, points = training(algo, steps=steps, **settings), [], set()
+    for i, progress in enumerate(whole.run(steps)):
+        if progress.metrics is not None:
+            told.append(without_times(progress.metrics))
+            points |= {i - 1, i, i + 1}  # around the end of a cycle, where there is most to get wrong
+        points |= {i} if i % 9 == 0 else set()
+    assert told[-1]["step"] == steps
+    for point in sorted(points):
+        left, seen = training(algo, steps=steps, **settings), []
+        for i, progress in enumerate(left.run(steps)):
+            seen += [without_times(progress.metrics)] if progress.metrics is not None else []
+            if i == point:
+                break
+        cycle, losses = left.unfinished()
+        checkpoint.save(tmp_path / "left", left.state, left.config, losses=losses, cycle=cycle)
+        found = checkpoint.load(tmp_path / "left")
+        world = World(make_env("Pendulum-v1"), seed=left.config.seed, stream="train")
+        resumed = Training(found.config, world, termination_fn=terminations.never, state=found.state)
+        resumed.take_up(found.manifest["cycle"], found.losses)
+        assert resumed.rejoin()
+        seen += told_by(resumed, steps)
+        assert fingerprint(resumed.state) == fingerprint(whole.state), point
+        assert seen == told, point

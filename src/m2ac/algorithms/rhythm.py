@@ -36,6 +36,8 @@ class Rhythm(ABC, Generic[P]):
             yield self._progress("exploring")
         if self.step < self.config.random_steps:
             return
+        if self._left_when_a_cycle_was_over(until):
+            yield self._progress("learning", ends_cycle=True)
         cycle = {"epoch": self._epoch, "mbpo": self._interleaved}[self.config.rhythm]
         while self.step < until or self._updates_due():
             yield from cycle(until)
@@ -43,11 +45,10 @@ class Rhythm(ABC, Generic[P]):
 
     def _epoch(self, until: int) -> Iterator[P]:
         """Lines 4-8 of Algorithm 1, to the letter; the random steps are the collection of the first epoch."""
-        if not self._updates_due():
-            end = min(self.step + self._every, until)
-            while self.step < end:
-                self._collect(end - self.step)  # line 4
-                yield self._progress("collecting")
+        end = min(self._end_of_epoch(), until)
+        while self.step < end:
+            self._collect(end - self.step)  # line 4
+            yield self._progress("collecting")
         if self._model_due():
             yield from self._model()  # lines 5-7
         while self._updates_due():
@@ -58,13 +59,40 @@ class Rhythm(ABC, Generic[P]):
         """The same lines in MBPO's rhythm: model first, then updates after every single step of the cycle."""
         if self._model_due():
             yield from self._model()  # lines 5-7
-        started = self.counters.modelled_at if self._modelled else self.step
-        end = min(started + self._every, until)
+        end = min(self.counters.modelled_at + self._every if self._modelled else self._next_turn(), until)
         while self.step < end:
             self._collect(1)  # line 4
             while self._updates_due():
                 self._learn()  # line 8
             yield self._progress("learning")
+
+    def _end_of_epoch(self) -> int:
+        """The step up to which the epoch collects: this one where its steps are there and wait to be learned from."""
+        return self.step if self._is_turn() and self._updates_due() else self._next_turn()
+
+    def _is_turn(self) -> bool:
+        """Whether cycles that follow each other from the random steps on meet at this step."""
+        assert self.config.random_steps is not None
+        return (self.step - self.config.random_steps) % self._every == 0
+
+    def _next_turn(self) -> int:
+        """The next such step: it follows from the counters alone, wherever a training was left."""
+        assert self.config.random_steps is not None
+        return self.step + self._every - (self.step - self.config.random_steps) % self._every
+
+    def _left_when_a_cycle_was_over(self, until: int) -> bool:
+        """Whether a training was left after the last update of a cycle and before its metrics were told."""
+        counters = self.counters
+        if not self._has_losses or self._updates_due():
+            return False
+        if self.config.rhythm == "epoch" or counters.steps >= until:
+            return True
+        return counters.steps - counters.modelled_at >= self._every if self._modelled else self._is_turn()
+
+    @property
+    @abstractmethod
+    def _has_losses(self) -> bool:
+        """Whether updates were made whose metrics are still to be told."""
 
     @property
     def _every(self) -> int:

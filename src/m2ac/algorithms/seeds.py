@@ -103,6 +103,10 @@ class ManySeeds(Rhythm[SeedsProgress]):
         """How far every seed is; only their updates left out in a row are their own."""
         return self._counters
 
+    @property
+    def _has_losses(self) -> bool:
+        return bool(self._losses)
+
     def state_of(self, i: int) -> State:
         """The whole state of one seed, as `Training` has it."""
         counters = self._counters._replace(skips=self._skips[i])

@@ -111,6 +111,10 @@ class Training(Rhythm[Progress]):
         """How far the training is."""
         return self.state.counters
 
+    @property
+    def _has_losses(self) -> bool:
+        return bool(self._losses)
+
     def acting_policy(self) -> ActingPolicy:
         """The current policy, for use outside of compiled code."""
         return ActingPolicy(self.state.learner.policy)
@@ -273,6 +277,10 @@ class Training(Rhythm[Progress]):
         skips = skips_of(losses, faulty, before=counters.skips)
         count_skips(self._cycle, skips)
         return after, without_skipped(losses, faulty), skips
+
+    def now(self) -> Progress:
+        """Where the training is, between two runs of it."""
+        return Progress(self.step, "collecting", not self._updates_due(), None, None)
 
     def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> Progress:
         if ends_cycle:

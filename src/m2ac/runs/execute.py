@@ -114,6 +114,12 @@ class _Run:
             self.save()
         self.show(progress.phase)
 
+    def catch_up(self) -> None:
+        """The evaluation that the run was in when it was stopped: it is of this step's policy, not of a later one's."""
+        progress = self.training.now()
+        if self._evaluation_due(progress):
+            self.evaluate(self.config.eval_episodes)
+
     def _save_due(self, progress: Progress) -> bool:
         # At the end of a cycle, whose metrics are written: what a later kill loses is then whole cycles.
         if progress.metrics is None and progress.phase != "exploring":
@@ -284,6 +290,7 @@ def _train(run: _Run) -> Result:
     with stopping() as stop:
         run.asked_to_stop = lambda: stop.signal is not None
         try:
+            run.catch_up()
             for progress in run.training.run(run.steps):
                 run.note(progress)
                 if stop.signal is not None:
