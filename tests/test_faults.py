@@ -25,7 +25,7 @@ def test_killed_runs_end_as_if_they_had_not_been(tmp_path: Path) -> None:
 
 
 def test_stopped_runs_save_in_time_and_end_as_if_they_had_not_been(tmp_path: Path) -> None:
-    held(signals.run(2, tmp_path))
+    held(signals.run(1, tmp_path))
 
 
 def test_a_killed_writer_leaves_a_checkpoint(tmp_path: Path) -> None:
