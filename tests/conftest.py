@@ -2,11 +2,11 @@
 
 import os
 import signal
-import tempfile
 from pathlib import Path
 
-# Compiled programs are shared by the tests of one session and the processes they start.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"m2ac-tests-jax-{os.getuid()}"))
+# Compiled programs are shared by the tests and the processes they start; in one's own home, as what is there is executed.
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "tests"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import jax
