@@ -4,9 +4,11 @@ import os
 import signal
 from pathlib import Path
 
-# Compiled programs are shared by the tests and the processes they start; in one's own home, as what is there is executed.
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "tests"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
+# Compiled programs are shared by the tests and the processes they start, in a place where nobody else can put any.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR",
+    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "tests"),
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import jax
