@@ -7,17 +7,22 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from faults.row import Row
 from faults.small import CONFIG, at_step
 from m2ac.learners.acting import ActingPolicy
+from m2ac.learners.sac import SACLosses
 from m2ac.runs import checkpoint
-from m2ac.runs.checkpoint import MANIFEST, STATE, CheckpointError
+from m2ac.runs.checkpoint import LOSSES, MANIFEST, STATE, CheckpointError
 
 DEFAULT = 10_000
 PROPERTY = (
     "fuzzed checkpoint files (truncated, flipped, spliced, huge headers): none accepted silently, no crash, no hang"
 )
+POLICY = "policy.safetensors"
 PATIENCE = 5.0
 
 Damage = Callable[[bytes, bytes, random.Random], bytes]
@@ -82,9 +87,9 @@ def odd_header(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def odd_text(data: bytes, other: bytes, rng: random.Random) -> bytes:
     """Something that is no manifest and no array."""
-    return rng.choice(
-        (b"", b"{}", b"[]", b"null", b"[" * 100_000, b'{"a":' * 10_000, b"1e999", b"\xff\xfe", b"PK\x03\x04")
-    )
+    deep = b'{"format": "m2ac checkpoint", "schema": 2, "x": ' + b"[" * 600 + b"]" * 600 + b"}"
+    odd = (b"", b"{}", b"[]", b"null", b"[" * 100_000, b'{"a":' * 10_000, b"1e999", b"\xff\xfe", b"PK\x03\x04", deep)
+    return rng.choice(odd)
 
 
 DAMAGES: tuple[Damage, ...] = (
@@ -94,59 +99,121 @@ STRUCTURAL = (truncated, lengthened, huge_header, odd_header, odd_text)
 """What is wrong in itself, whatever SHA-256 the manifest claims."""
 
 
+ODD = (
+    None,
+    True,
+    -1,
+    0,
+    10**8,
+    10**30,
+    0.5,
+    "",
+    "x",
+    "9" * 5000,
+    [],
+    {},
+    [[]],
+    {"a": {}},
+    json.loads("[" * 100 + "]" * 100),
+)
+"""Values that may stand in a manifest in the place of any other."""
+
+
+class Files(NamedTuple):
+    """A whole checkpoint and policy, and another one to splice with."""
+
+    whole: dict[str, bytes]
+    foreign: dict[str, bytes]
+    fingerprint: str
+
+
 def run(n: int, scratch: Path) -> Row:
     """Load n damaged copies."""
-    good, other = scratch / "good", scratch / "other"
-    checkpoint.save(good, at_step(1), CONFIG, logged={"metrics": 0, "evals": 0})
-    checkpoint.save(other, at_step(2), CONFIG, logged={"metrics": 0, "evals": 0})
-    policy = scratch / "policy.safetensors"
-    checkpoint.save_policy(policy, ActingPolicy(at_step(1).learner.policy))
-    whole = {name: (good / name).read_bytes() for name in (STATE, MANIFEST)} | {policy.name: policy.read_bytes()}
-    foreign = {name: (other / name).read_bytes() for name in (STATE, MANIFEST)} | {policy.name: whole[STATE]}
+    files = _files(scratch)
     failures = []
     for trial in range(n):
-        rng = random.Random(trial)
-        name = rng.choice((STATE, STATE, MANIFEST, policy.name))
-        resealed = name == STATE and rng.random() < 0.4
-        can = [
-            d for d in (STRUCTURAL if resealed else DAMAGES) if name != MANIFEST or d not in (huge_header, odd_header)
-        ]
-        damage = rng.choice(can if name != policy.name else [d for d in can if d in STRUCTURAL])
-        damaged = damage(whole[name], foreign[name], rng)
-        if damaged == whole[name]:
-            continue
-        told = _loaded(scratch, name, damaged, whole, resealed=resealed)
+        told = None
+        for attempt in range(100):  # until something is damaged
+            what, damaged = _damaged(files, random.Random(1000 * trial + attempt))
+            if damaged != files.whole:
+                told = _loaded(scratch / "damaged", damaged, files)
+                break
         if told is not None:
-            failures.append(f"trial {trial}, {name} {damage.__name__}{' and resealed' if resealed else ''}: {told}")
+            failures.append(f"trial {trial}, {what}: {told}")
     return Row(PROPERTY, n, n - len(failures), failures)
 
 
-def _loaded(scratch: Path, name: str, damaged: bytes, whole: dict[str, bytes], *, resealed: bool) -> str | None:
-    """None where the file was refused in time and in one line."""
-    place = scratch / "damaged"
+def _files(scratch: Path) -> Files:
+    found = []
+    for step in (1, 2):
+        place = scratch / str(step)
+        losses = {name: np.full(5, step, np.float32) for name in SACLosses._fields}
+        notes: dict[str, Any] = {"logged": {"metrics": 0, "evals": 0}, "elapsed": 1.5, "cycle": {}}
+        checkpoint.save(place, at_step(step), CONFIG, losses=losses, **notes)
+        checkpoint.save_policy(place / POLICY, ActingPolicy(at_step(step).learner.policy))
+        found.append({name: (place / name).read_bytes() for name in (STATE, LOSSES, MANIFEST, POLICY)})
+    return Files(found[0], found[1], checkpoint.fingerprint(checkpoint.load(scratch / "1").state))
+
+
+def _damaged(files: Files, rng: random.Random) -> tuple[str, dict[str, bytes]]:
+    """One file damaged as a disk would, or by someone who can seal a manifest again."""
+    name = rng.choice((STATE, STATE, STATE, LOSSES, MANIFEST, MANIFEST, POLICY))
+    whole = files.whole[name]
+    if name == MANIFEST and rng.random() < 0.5:
+        return "manifest with an odd value, resealed", files.whole | {name: _odd_manifest(whole, rng)}
+    resealed = name in (STATE, LOSSES) and rng.random() < 0.4
+    # What nobody signs can only be seen to be wrong where it is wrong in itself.
+    can = STRUCTURAL if resealed or name == POLICY else DAMAGES
+    damage = rng.choice([d for d in can if name != MANIFEST or d not in (huge_header, odd_header)])
+    damaged = files.whole | {name: damage(whole, files.foreign[name], rng)}
+    if resealed:
+        size, sha256 = len(damaged[name]), hashlib.sha256(damaged[name]).hexdigest()
+        damaged[MANIFEST] = _resealed(files.whole[MANIFEST], ("bytes", name, size), ("sha256", name, sha256))
+    return f"{name} {damage.__name__}{' and resealed' if resealed else ''}", damaged
+
+
+def _odd_manifest(text: bytes, rng: random.Random) -> bytes:
+    """A manifest with one value, anywhere in it, that is something else."""
+    manifest = json.loads(text)
+    group, name = manifest, rng.choice([name for name in manifest if name != "digest"])
+    while isinstance(group[name], dict) and group[name] and rng.random() < 0.8:
+        group = group[name]
+        name = rng.choice(list(group))
+    group[name] = rng.choice(ODD)
+    del manifest["digest"]
+    return checkpoint._sealed(manifest).encode()
+
+
+def _resealed(text: bytes, *changes: tuple[str, str, Any]) -> bytes:
+    manifest = json.loads(text)
+    del manifest["digest"]
+    for group, name, value in changes:
+        manifest[group][name] = value
+    return checkpoint._sealed(manifest).encode()
+
+
+def _loaded(place: Path, damaged: dict[str, bytes], files: Files) -> str | None:
+    """None where the damage was told in time and in one line, or is such that what is loaded is as it was."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    for file, content in whole.items():
-        (place / file).write_bytes(damaged if file == name else content)
-    if resealed:  # by someone who knows how
-        manifest = json.loads(whole[MANIFEST])
-        del manifest["digest"]
-        manifest |= {"bytes": {STATE: len(damaged)}, "sha256": {STATE: hashlib.sha256(damaged).hexdigest()}}
-        (place / MANIFEST).write_text(checkpoint._sealed(manifest))
+    for name, content in damaged.items():
+        (place / name).write_bytes(content)
     began = time.monotonic()
     try:
-        if name.startswith("policy"):
-            checkpoint.load_policy(place / name)
-        else:
-            checkpoint.load(place)
+        if damaged[POLICY] != files.whole[POLICY]:
+            checkpoint.load_policy(place / POLICY)
+            return "accepted"
+        found = checkpoint.load(place)
+        if damaged[STATE] != files.whole[STATE] or checkpoint.fingerprint(found.state) != files.fingerprint:
+            return "accepted"
+        if damaged[LOSSES] != files.whole[LOSSES]:
+            return "accepted"
     except CheckpointError as error:
         text = str(error)
         if "\n" in text or str(place) not in text or len(text) > 1000 + 2 * len(str(place)):
             return f"an unclear error: {text[:200]!r}"
     except BaseException as error:
         return f"{type(error).__name__}: {error}"
-    else:
-        return "accepted"
     took = time.monotonic() - began
     return f"took {took:.1f} s" if took > PATIENCE else None
 

@@ -22,20 +22,18 @@ def run(n: int, scratch: Path) -> Row:
 def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
     number = rng.choice((signal.SIGTERM, signal.SIGINT))
     while True:
-        # After the start: before it there is nothing to save, and the system ends the process.
-        process = interrupted(out, whole.settings, number, rng.uniform(0.5, 1.0) * whole.seconds)
+        process = interrupted(out, whole.settings, number, rng.uniform(0.3, 1.0) * whole.seconds)
+        asked = time.monotonic()
         if process is not None:
-            break
-        shutil.rmtree(out)
-    asked = time.monotonic()
-    _, said = process.communicate(timeout=LONGEST)
+            _, said = process.communicate(timeout=LONGEST)
+            # Before training begins there is nothing to save, and at the very end nothing to stop.
+            if (out / "config.json").exists() and process.returncode and "exploring" in said:
+                break
+        shutil.rmtree(out, ignore_errors=True)
     took = time.monotonic() - asked
-    saved = "stopped and saved" in said
-    if not saved and "evaluating" in said.splitlines()[-1:]:
-        saved = True  # of the end, when everything is saved already
     if took > PATIENCE:
         return f"took {took:.1f} s"
-    if process.returncode not in (128 + number, -number) or (process.returncode == 128 + number and not saved):
+    if process.returncode != 128 + number or "stopped and saved" not in said:
         return f"exit code {process.returncode} after {number.name}: {said.strip().splitlines()[-1:]}"
     finish(out, whole.settings)
     odd = differences(out, whole)

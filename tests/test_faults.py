@@ -40,9 +40,10 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     held(fuzz.run(300, tmp_path))
 
 
-def test_memory_is_counted_and_does_not_grow(tmp_path: Path) -> None:
-    row = memory.run(20_000, tmp_path)
-    assert row.tried == 1, row.failures
+def test_memory_is_measured(tmp_path: Path) -> None:
+    row = memory.run(20_000, tmp_path)  # so short a run may still grow: what is shown is that it is measured
+    assert row.tried == 1
+    assert row.held == 1 or "MiB after the third cycle" in row.failures[0]
 
 
 @pytest.mark.parametrize("damage", fuzz.DAMAGES)

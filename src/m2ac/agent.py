@@ -139,7 +139,9 @@ class Agent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything the agent is and remembers into a directory."""
         training = self._prepared(self.num_timesteps)
-        checkpoint.save(Path(path), training.state, training.config, asked=to_dict(self.config), own=self._own)
+        cycle, losses = training.unfinished()
+        more = {"asked": to_dict(self.config), "own": self._own, "cycle": cycle}
+        checkpoint.save(Path(path), training.state, training.config, losses=losses, **more)
 
     @classmethod
     def load(
@@ -188,6 +190,7 @@ class Agent:
             reward_fn=self._reward_fn,
             state=found.state,
         )
+        self._training.take_up(manifest.get("cycle", {}), found.losses)
         if not self._training.rejoin():
             warnings.warn(
                 "this environment cannot be replayed exactly; learning goes on with a new episode", stacklevel=3

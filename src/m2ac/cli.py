@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from m2ac.config import ASKED, RunConfig
-from m2ac.escaping import visible
+from m2ac.escaping import visible, visible_line
 from m2ac.settings import ConfigError, UserError, check, from_dict, perhaps
 
 LARGEST_CONFIG = 2**20
@@ -47,12 +47,15 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"m2ac: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        print("m2ac: interrupted; the same command starts again, or continues from the last save", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # of a reader such as head, which has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        print(f"m2ac: {visible_line(str(error))}; mend that and try again", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("m2ac: interrupted; the same command starts again, or continues from the last save", file=sys.stderr)
+        return 130
     except SystemExit as end:  # of --help
         return int(end.code or 0)
 
@@ -63,7 +66,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         text = re.sub(r"\x1b\[[0-9;]*m", "", str(message))
-        print(f"warning: {' '.join(text.split())}", file=sys.stderr)
+        print(f"warning: {visible_line(text)}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

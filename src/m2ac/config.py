@@ -87,6 +87,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         set_types(self, "model.")
         at_least("model.members", self.members, 1, "the paper has 7")
+        check(self.members <= 100, f"model.members must be at most 100, got {self.members}; the paper has 7")
         at_least("model.elites", self.elites, 1, "the paper has 5 of 7 members")
         check(
             self.elites <= self.members,
@@ -95,6 +96,7 @@ class ModelConfig:
         )
         at_least("model.hidden", self.hidden, 1, "most tasks use 200")
         at_least("model.layers", self.layers, 1, "the paper has 4")
+        check(self.layers <= 20, f"model.layers must be at most 20, got {self.layers}; the paper has 4")
         positive("model.learning_rate", self.learning_rate, "0.001 is the usual one")
         at_least("model.batch_size", self.batch_size, 1, "256 is the usual one")
         check(
@@ -165,6 +167,7 @@ class SACConfig:
         set_types(self, "sac.")
         at_least("sac.hidden", self.hidden, 1, "256 is the usual one")
         at_least("sac.layers", self.layers, 1, "2 is the usual one")
+        check(self.layers <= 20, f"sac.layers must be at most 20, got {self.layers}; 2 is the usual one")
         positive("sac.learning_rate", self.learning_rate, "0.0003 is the usual one")
         check(
             0 <= self.discount < 1,
@@ -287,7 +290,8 @@ class RunConfig(AgentConfig):
     final_episodes: int = 10
     """Episodes of the evaluation at the end."""
     checkpoint_every: int | None = None
-    """Environment steps between saves of the whole state. None: checkpoint_minutes alone decides."""
+    """Environment steps after which the whole state is saved at the latest, at the end of a cycle. None:
+    checkpoint_minutes alone decides."""
     checkpoint_minutes: float = 10.0
     """Minutes after which the whole state is saved at the latest, at the end of a cycle; a save also happens at the
     end and on Ctrl-C."""

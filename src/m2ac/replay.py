@@ -99,9 +99,9 @@ def slots_used(real: Real) -> Int[Array, ""]:
 
 
 def grow_real(real: Real, capacity: int, *, slots: int) -> Real:
-    """The same rows with more room, the oldest first."""
-    oldest = _oldest(real)
-    first_slot = real.at[oldest]
+    """The same rows with more room, the oldest first; in their places where only the room for observations grows."""
+    first_slot = real.at[_oldest(real)]
+    oldest = jnp.int32(0) if capacity == real.capacity else _oldest(real)
 
     def grown(x: Array, first: Int[Array, ""], size: int) -> Array:
         return jnp.concatenate([jnp.roll(x, -first, axis=0), jnp.zeros((size - x.shape[0], *x.shape[1:]), x.dtype)])
@@ -114,7 +114,7 @@ def grow_real(real: Real, capacity: int, *, slots: int) -> Real:
         reward=grown(real.reward, oldest, capacity),
         terminated=grown(real.terminated, oldest, capacity),
         size=real.size,
-        cursor=real.size % capacity,
+        cursor=real.cursor if capacity == real.capacity else real.size % capacity,
         last=jnp.where(real.size == 0, slots - 1, (real.last - first_slot) % real.slots),
     )
 

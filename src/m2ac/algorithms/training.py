@@ -279,7 +279,7 @@ class Training(Rhythm[Progress]):
         return after, without_skipped(losses, faulty), skips
 
     def now(self) -> Progress:
-        """Where the training is, between two runs of it."""
+        """Where the training is, before it goes on."""
         return Progress(self.step, "collecting", not self._updates_due(), None, None)
 
     def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> Progress:
@@ -300,6 +300,11 @@ class Training(Rhythm[Progress]):
 
     def take_up(self, cycle: Mapping[str, Any], losses: Mapping[str, Any]) -> None:
         """Go on with the metrics of a cycle that was left unfinished."""
+        lengths = {np.shape(values) for values in losses.values()}
+        if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths) or "step" in cycle:
+            raise ValueError("losses or metrics that are not of a cycle")
+        if any(not isinstance(value, int | float) for name, value in cycle.items() if name.startswith("time/")):
+            raise ValueError("times that are no numbers")
         self._cycle = dict(cycle)
         self._losses = [SACLosses(*(losses[name] for name in SACLosses._fields))] if losses else []
 

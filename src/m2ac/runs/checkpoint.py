@@ -8,6 +8,7 @@ in the manifest and against the shapes that follow from the configuration.
 import glob
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,6 +23,7 @@ from m2ac.algorithms.state import State, state_shapes
 from m2ac.config import AgentConfig, RunConfig
 from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
+from m2ac.learners.sac import SACLosses
 from m2ac.replay import Real, first_slots
 from m2ac.runs import disk
 from m2ac.runs.disk import dump_json
@@ -32,8 +34,8 @@ from m2ac.settings import UserError, from_dict, to_dict
 FORMAT, SCHEMA = "m2ac checkpoint", 2
 STATE, LOSSES, MANIFEST = "state.safetensors", "losses.safetensors", "manifest.json"
 LARGEST_MANIFEST = 2**20
-LARGEST_STATE = 2**33
-"""Bytes of memory that a state may take: what was never written is not in the file, so a small one can ask for any."""
+LARGEST_STATE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+"""Bytes that a state may take: what was never written is not in the file, so a small one can ask for any memory."""
 
 LARGEST_LOSSES = LARGEST_POLICY = 2**30
 _NAME = re.compile(r"step-(\d{10,})(?:\.(\d+))?")
@@ -160,7 +162,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{file} has schema {str(manifest.get('schema'))[:20]!r}; this version of m2ac reads {SCHEMA}; "
             f"use the version that wrote it"
         )
-    if _sealed({name: value for name, value in manifest.items() if name != "digest"}) != text:
+    try:
+        whole = _sealed({name: value for name, value in manifest.items() if name != "digest"}) == text
+    except RecursionError:
+        whole = False
+    if not whole:
         raise CheckpointError(f"{file} is damaged: its digest is not that of its content; {_ANOTHER}")
     return manifest
 
@@ -178,11 +184,17 @@ def load(path: Path) -> Checkpoint:
             learns_termination=manifest["learns_termination"] is True,
         )
         written = {name: (int(size), str(manifest["sha256"][name])) for name, size in manifest["bytes"].items()}
-        assert STATE in written, f"no {STATE}"
+        if STATE not in written:
+            raise ValueError(f"no {STATE}")
     except Exception as error:  # a manifest can be wrong in any way; nothing but plain values has been touched
         raise CheckpointError(f"{path / MANIFEST} is damaged ({str(error)[:200]!r}); {_ANOTHER}") from error
     state = _filled(shapes, _read(path / STATE, *written[STATE], at_most=_bytes(shapes)), path / STATE)
+    if not _is_possible(state):
+        raise CheckpointError(f"{path / STATE} is damaged: its counters do not fit together; {_ANOTHER}")
     losses = _read(path / LOSSES, *written[LOSSES], at_most=LARGEST_LOSSES) if LOSSES in written else {}
+    kinds = {(array.ndim, array.size, array.dtype.name) for array in losses.values()}
+    if losses and (set(losses) != set(SACLosses._fields) or kinds != {(1, losses["value"].size, "float32")}):
+        raise CheckpointError(f"{path / LOSSES} is damaged: it does not hold the losses of a cycle; {_ANOTHER}")
     return Checkpoint(path, state, config, manifest, losses)
 
 
@@ -191,6 +203,23 @@ def _read(file: Path, size: int, sha256: str, *, at_most: int) -> dict[str, np.n
         return read_tensors(file, at_most=at_most, size=size, sha256=sha256, finite=file.name != LOSSES)
     except TensorsError as error:
         raise CheckpointError(f"{file} {error}; {_ANOTHER}") from error
+
+
+def _is_possible(state: State) -> bool:
+    """Whether the counters and places are such as a training has."""
+    counters, episode, real = state.counters, state.episode, state.real
+    size, cursor, last = int(real.size), int(real.cursor), int(real.last)
+    counted = all(0 <= count < 2**31 for count in (*counters._replace(modelled_at=0), episode.number, episode.length))
+    ring = 0 <= size <= real.capacity and 0 <= cursor < real.capacity and 0 <= last < real.slots
+    slots = np.asarray(real.at)
+    kept = state.imagined is None or bool(np.all(np.asarray(state.imagined.counts) >= 0))
+    return (
+        counted
+        and -1 <= counters.modelled_at <= counters.steps
+        and ring
+        and kept
+        and bool(np.all((slots >= 0) & (slots < real.slots)))
+    )
 
 
 def _or_replaced(path: Path) -> Path:
@@ -259,6 +288,13 @@ def new_name(directory: Path, step: int) -> Path:
     match = _NAME.fullmatch(same[-1])
     assert match is not None
     return directory / f"{first.name}.{int(match[2] or 0) + 1}"
+
+
+def set_aside(directory: Path, *, newer_than: Path) -> list[Path]:
+    """Rename the checkpoints after the one that is used, which are damaged: the run makes those steps anew."""
+    names = [path.name for path in _in_order(directory)]
+    after = names[names.index(newer_than.name) + 1 :] if newer_than.name in names else []
+    return [(directory / name).rename(directory / f"damaged-{name}") for name in after]
 
 
 def prune(directory: Path, *, keep: int = 3) -> None:

@@ -69,6 +69,7 @@ class RunDirectory:
         self.learning_curve = path / "learning_curve.png"
         self._lock: IO[bytes] | None = None
         self._logged = Logged(0, 0)
+        self.differences: list[str] = []  # between this machine and the one that the run was on before
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], config: RunConfig, *, asked: RunConfig | None = None) -> "RunDirectory":
@@ -78,10 +79,14 @@ class RunDirectory:
         `asked` is the configuration before the task's values were filled in; it is kept for `--config`.
         """
         run = cls(Path(path), config)
+        continued = False
         try:
+            continued = (run.path / "config.json").exists()
             run.path.mkdir(parents=True, exist_ok=True)
             run._check_or_write_config(asked, write=False)
             run._lock = _locked(run.path / "lock")
+            for left in run.path.glob(".*.tmp"):  # by a process that was killed
+                disk.remove_tree(left)
             run._check_or_write_config(asked, write=True)  # again: another process may have been here meanwhile
             if run.checkpoints.is_symlink():
                 raise OSError(errno.ELOOP, "")
@@ -89,6 +94,8 @@ class RunDirectory:
             run._record_environment()
         except (OSError, ValueError) as error:  # a ValueError of a zero byte
             told = disk.reason(error) if isinstance(error, OSError) else error
+            if continued:
+                raise disk.DiskError(f"cannot write the run directory {str(path)!r}: {told}; {ROOM}") from error
             raise ConfigError(f"cannot write the run directory {str(path)!r}: {told}; choose another --out") from error
         return run
 
@@ -183,12 +190,27 @@ class RunDirectory:
         now = plain(describe_environment())
         try:
             before = json.loads(disk.read(file, at_most=LARGEST_CONFIG))
-            earlier = before.pop("earlier", [])
+            earlier = [*before.pop("earlier", [])]
+            text = dump_json({**now, "earlier": [*earlier, before] if before != now else earlier}, indent=2)
+            self.differences = _differences(before, now)
         except (OSError, ValueError, RecursionError, AttributeError, TypeError):
-            before, earlier = now, []
-        disk.write_atomically(
-            file, dump_json({**now, "earlier": [*earlier, before] if before != now else earlier}, indent=2)
-        )
+            text = dump_json({**now, "earlier": []}, indent=2)
+        disk.write_atomically(file, text)
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What decides the last digits of a product and is not what it was."""
+    told = [
+        f"{what} was {before.get(name)!r} and is {now[name]!r}"
+        for name, what in (("cpu", "the processor"), ("cores_usable", "the number of usable cores"))
+        if before.get(name) != now[name]
+    ]
+    packages = before.get("packages") or {}
+    return told + [
+        f"{name} was {packages.get(name)} and is {version}"
+        for name, version in now["packages"].items()
+        if packages.get(name) != version
+    ]
 
 
 def _locked(path: Path) -> IO[bytes]:
@@ -224,7 +246,7 @@ def _content(path: Path) -> bytes:
 def _parsed(path: Path, number: int, line: str, parse: Callable[[str], T]) -> T:
     try:
         return parse(line)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} line {number} cannot be read ({error}): {line.strip()[:80]!r}; delete it") from error
 
 

@@ -80,7 +80,11 @@ class _Run:
             self.directory.cut_back(Logged(0, 0))
             return training
         self._take_up(found, training)
+        for damaged in checkpoint.set_aside(self.directory.checkpoints, newer_than=found.path):
+            self.display.message(f"kept out of the way: {damaged}")
         self.display.message(f"continuing at step {training.step} from {found.path}")
+        for difference in self.directory.differences:
+            self.display.message(f"{difference}; the numbers may now differ from an uninterrupted run's")
         if not training.rejoin():
             self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
         return training
@@ -89,7 +93,7 @@ class _Run:
         """Go on with the run's own notes: its time, its logs, the cycle that was under way."""
         try:
             self.elapsed_before = float(found.manifest["elapsed"])
-            logged = Logged(*(int(found.manifest["logged"][name]) for name in Logged._fields))
+            logged = Logged(*(abs(int(found.manifest["logged"][name])) for name in Logged._fields))
             training.take_up(found.manifest["cycle"], found.losses)
         except (KeyError, TypeError, ValueError) as error:
             raise checkpoint.CheckpointError(
@@ -151,8 +155,8 @@ class _Run:
         if self.tensorboard is not None:
             self.tensorboard.write(step, {k: v for k, v in metrics.items() if isinstance(v, int | float)})
 
-    def evaluate(self, episodes: int) -> None:
-        """Play with the mean action in the environment kept for it."""
+    def evaluate(self, episodes: int) -> bool:
+        """Play with the mean action in the environment kept for it; False where it was left to stop."""
         self.show("evaluating")
         policy, step = self.training.acting_policy(), self.training.step
 
@@ -167,7 +171,7 @@ class _Run:
             try:
                 played = self.evaluation_world.play(policy_unless_asked_to_stop, number)
             except _LeftError:  # when the run is continued, this evaluation is due again
-                return
+                return False
             rows.append(
                 {
                     "step": step,
@@ -182,6 +186,7 @@ class _Run:
         self.directory.append_evals(rows)
         self.returns.append(float(np.mean([row["return"] for row in rows])))
         self.curve(step, {"eval/return": self.returns[-1]})
+        return True
 
     def show(self, phase: str) -> None:
         self.pace.update(self.training.step)
@@ -222,10 +227,11 @@ class _Run:
                 metrics=self.directory.read_metrics(),
             )
 
-    def finish(self) -> None:
-        """Score the trained policy and say that the run is over."""
-        if not self.evals or self.evals[-1]["step"] < self.training.step:  # else it was killed right after this
-            self.evaluate(self.config.final_episodes)
+    def finish(self) -> bool:
+        """Score the trained policy, draw and say that the run is over; False where it was stopped before."""
+        if not self.evaluate(self.config.final_episodes):
+            return False
+        self.draw()
         returns = _last_returns(self.evals)
         self.directory.mark_done(
             {
@@ -236,6 +242,7 @@ class _Run:
                 "std_return": float(np.std(returns)),
             }
         )
+        return True
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -291,7 +298,7 @@ def _train(run: _Run) -> Result:
         run.asked_to_stop = lambda: stop.signal is not None
         try:
             run.catch_up()
-            for progress in run.training.run(run.steps):
+            for progress in run.training.run(run.steps) if stop.signal is None else ():
                 run.note(progress)
                 if stop.signal is not None:
                     break
@@ -299,10 +306,8 @@ def _train(run: _Run) -> Result:
             _save_after(run, error)
             raise
         run.save()
-    finished = stop.signal is None
-    if finished:
-        run.finish()
-    if run.evals:
+        finished = stop.signal is None and run.finish()
+    if not finished and run.evals:
         run.draw()
     run.show("finished" if finished else "stopped")
     return Result(run.directory.path, run.training.step, finished, stop.signal, _last_returns(run.evals))
@@ -310,6 +315,8 @@ def _train(run: _Run) -> Result:
 
 def _save_after(run: _Run, error: BaseException) -> None:
     """Keep what was learned before something failed; where that fails too, the first failure is the one to tell."""
+    if isinstance(error, disk.DiskError):  # what could not be logged would be missing from the log for good
+        return
     try:
         run.save()
     except UserError as second:
