@@ -46,8 +46,8 @@ def main() -> int:
             row: Row = module.run(max(1, round(module.DEFAULT * wanted.scale)), Path(scratch))
         show(row)
         rows.append({**row._asdict(), "row": name, "seconds": round(time.monotonic() - began)})
-    if wanted.json is not None:
-        _write(wanted.json, rows)
+        if wanted.json is not None:
+            _write(wanted.json, rows)
     return int(any(row["tried"] != row["held"] for row in rows))
 
 
@@ -57,7 +57,7 @@ def _write(file: Path, rows: list[dict[str, object]]) -> None:
     anew = {row["row"] for row in rows}
     merged = [row for row in earlier if row["row"] not in anew]
     environment = describe_environment()
-    made = {"packages": environment["packages"], "cpu": environment["cpu"], "cores": environment["cores"]}
+    made = {name: environment[name] for name in ("packages", "cpu", "cores_usable", "git")}
     merged += [{**row, "made": made} for row in rows]
     write_atomically(file, dump_json(sorted(merged, key=lambda row: ROWS.index(str(row["row"]))), indent=2))
 

@@ -1,0 +1,160 @@
+"""A run that is stopped, or whose disk fails, goes on as if nothing had been."""
+
+import errno
+import io
+import os
+import signal
+import warnings
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from tiny import TINY_SAC
+
+from m2ac.config import RunConfig
+from m2ac.runs import checkpoint, disk
+from m2ac.runs.directory import RunDirectory
+from m2ac.runs.execute import execute
+from m2ac.runs.tensorboard import TensorBoard
+from m2ac.settings import UserError, override
+
+
+class Doorbell(gym.Env[Any, Any]):
+    """Someone rings in the middle of an evaluation, as often as `rings` says; its resets have odd seeds."""
+
+    observation_space = gym.spaces.Box(-10, 10, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    rings: ClassVar[int] = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps, self.evaluating = 0, seed % 2 == 1
+        return self.np_random.normal(size=2).astype(np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.evaluating and self.steps == 3 and Doorbell.rings > 0:
+            Doorbell.rings -= 1
+            signal.raise_signal(signal.SIGTERM)
+        obs = self.np_random.normal(size=2).astype(np.float32)
+        return obs, float(action[0]), False, self.steps == 10, {}
+
+
+gym.register("Doorbell-v0", entry_point=Doorbell)
+
+SETTINGS = {**TINY_SAC, "algo": "sac", "env": "Doorbell-v0", "steps": 60, "random_steps": 20, "eval_every": 10}
+SETTINGS |= {"eval_episodes": 1, "final_episodes": 1, "model_every": 15, "tensorboard": False}
+
+
+def run(out: Path, **more: Any) -> Any:
+    said = io.StringIO()
+    return execute(override(RunConfig(), {**SETTINGS, "out": str(out), **more}), stream=said)
+
+
+def left_by(out: Path) -> tuple[str, list[Any], list[Any]]:
+    found = checkpoint.load_newest(out / "checkpoints", warn=print)
+    assert found is not None
+    directory = RunDirectory.read(out)
+    evals = [{**row, "seconds": 0} for row in directory.read_evals()]
+    told = [{k: v for k, v in row.items() if "/" not in k or k.startswith("sac/")} for row in directory.read_metrics()]
+    return checkpoint.fingerprint(found.state), evals, [{**row, "seconds": 0} for row in told]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Any], list[Any]]:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert run(out).finished
+    return left_by(out)
+
+
+def test_a_run_stopped_again_and_again_in_its_evaluations_plays_them_of_the_same_policies(
+    whole: Any, tmp_path: Path
+) -> None:
+    stops = 0
+    while True:
+        Doorbell.rings = 2 if stops == 0 else 1 if stops < 8 else 0  # twice in the first evaluation
+        ended = run(tmp_path / "run")
+        Doorbell.rings = 0
+        if ended.finished:
+            break
+        stops += 1
+        assert ended.signal == signal.SIGTERM
+    assert stops == 8
+    assert left_by(tmp_path / "run") == whole
+
+
+class Full:
+    """The module `os` on a disk that fails at the nth write, and at no other."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def __getattr__(self, name: str) -> Any:
+        return self.write if name == "write" else getattr(os, name)
+
+    def write(self, descriptor: int, data: Any) -> int:
+        self.at -= 1
+        if self.at == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(descriptor, data)
+
+
+def test_a_run_whose_disk_was_full_once_ends_as_if_it_had_not_been(whole: Any, tmp_path: Path) -> None:
+    fails, at = 0, 1
+    while True:
+        out = tmp_path / str(at)
+        told = None
+        try:
+            with mock.patch.object(disk, "os", Full(at)):
+                run(out, checkpoint_every=20)
+        except UserError as error:
+            told = str(error)
+        if told is None:
+            break
+        fails += 1
+        remedy = "make room there" if at > 1 else "choose another --out"  # the first is of a run that is none yet
+        assert f"No space left on device; {remedy}" in told
+        assert run(out, checkpoint_every=20).finished
+        assert left_by(out) == whole, at
+        at += 23
+    assert fails > 3
+
+
+def test_a_full_disk_ends_the_curves_and_not_the_run(tmp_path: Path) -> None:
+    board = TensorBoard(tmp_path / "tb")
+    board.write(1, {"a": 1.0})
+    board._writer.file_writer.event_writer._worker.is_alive = lambda: False
+    with pytest.warns(UserWarning, match=r"cannot write .*tb: the disk may be full; the run goes on without Tensor"):
+        board.write(2, {"a": 1.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        board.write(3, {"a": 1.0})
+        board.close()
+
+
+def test_another_machine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = RunDirectory.open(tmp_path / "run", RunConfig())
+    first.close()
+    assert first.differences == []
+    monkeypatch.setattr("m2ac.runs.environment.cpu_model", lambda: "abacus")
+    second = RunDirectory.open(tmp_path / "run", RunConfig())
+    second.close()
+    (told,) = second.differences
+    assert told.startswith("the processor was ")
+    assert told.endswith(" and is 'abacus'")
+
+
+def test_a_damaged_newer_checkpoint_is_put_out_of_the_way(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    Doorbell.rings = 0
+    run(out, checkpoint_every=15)
+    (out / "DONE").unlink()
+    newest = sorted((out / "checkpoints").iterdir())[-1]
+    (newest / checkpoint.STATE).write_bytes(b"short")
+    assert run(out, checkpoint_every=15).finished
+    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert names[0] == f"damaged-{newest.name}"
+    assert names[-1] == newest.name
