@@ -73,7 +73,7 @@ def read(out: Path, settings: list[str], seconds: float = 0.0) -> Reference:
     """What a finished run left."""
     from m2ac.runs.directory import RunDirectory
 
-    found = checkpoint.load_newest(out / "checkpoints", warn=_must_not_warn)
+    found = checkpoint.load_newest(out / "checkpoints", warn=must_not_warn)
     assert found is not None
     run = RunDirectory.read(out)
     metrics = [
@@ -84,7 +84,8 @@ def read(out: Path, settings: list[str], seconds: float = 0.0) -> Reference:
     return Reference(settings, checkpoint.fingerprint(found.state), evals, metrics, seconds)
 
 
-def _must_not_warn(text: str) -> None:
+def must_not_warn(text: str) -> None:
+    """For a loader that has nothing to complain of."""
     raise RuntimeError(text)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from faults.row import Row
 from faults.small import CONFIG, at_step
+from faults.training import must_not_warn
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
 
@@ -63,15 +64,11 @@ def _write_until_killed(directory: Path, step: int, policy: ActingPolicy) -> Non
 
 def _newest(directory: Path) -> int:
     """The step of the newest checkpoint, which must be whole at the first attempt."""
-    found = checkpoint.load_newest(directory, warn=_must_not_warn)
+    found = checkpoint.load_newest(directory, warn=must_not_warn)
     assert found is not None
     expected = checkpoint.fingerprint(at_step(found.state.counters.steps))
     assert checkpoint.fingerprint(found.state) == expected, "another state than was saved"
     return found.state.counters.steps
-
-
-def _must_not_warn(text: str) -> None:
-    raise AssertionError(text)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,8 @@
 """A short form of the fault campaign; `make faults` runs the whole."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults import determinism, failing_disk, fuzz, kills, memory, signals, writer
 from faults.row import Row

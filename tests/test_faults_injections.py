@@ -1,11 +1,8 @@
 """Names and texts that try to leave their place: a short form of the campaign, and the pieces that keep them in."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults import injections
 from faults.boxed import NotHeldError

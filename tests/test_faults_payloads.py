@@ -1,14 +1,10 @@
 """Hidden code in the files of a run: a short form of the campaign, and that the campaign notices code that runs."""
 
 import json
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import leaky_cases
+import pytest
 
 from faults import payloads
 from faults.boxed import judge_all

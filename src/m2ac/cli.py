@@ -19,9 +19,6 @@ from m2ac.config import ASKED, RunConfig
 from m2ac.escaping import visible, visible_line
 from m2ac.settings import ConfigError, UserError, check, from_dict, perhaps
 
-LARGEST_CONFIG = 2**20
-"""Bytes of a --config file; ours have some two thousand."""
-
 USAGE = """\
 m2ac: reinforcement learning that knows when to trust its model
 
@@ -306,6 +303,8 @@ def _with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:
 
 def _config_file(path: str) -> Any:
     """The settings in a run's `config.json`, or whatever else is in the file."""
+    from m2ac.runs.directory import LARGEST_CONFIG
+
     remedy = "give the config.json of a run"
     try:
         with open(path, "rb") as file:

@@ -33,6 +33,8 @@ MAY_DIFFER = ("out", "tensorboard", "checkpoint_every", "checkpoint_minutes", "s
 """Settings that do not change what a run computes."""
 
 LARGEST_CONFIG = 2**20
+"""Bytes of a configuration or of what is known of a machine; ours have some thousand."""
+
 ROOM = "make room there, then the same command continues"
 LONGEST_NAME = 120
 """Characters of an environment's name in that of a run directory."""
