@@ -290,8 +290,9 @@ def _with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:
             if len(args) == i + 1:
                 raise ConfigError("--config needs a file, such as the config.json of a run")
             value, rest = args[i + 1], args[:i] + args[i + 2 :]
+        values = _config_file(value)
         try:
-            default = from_dict(RunConfig, _config_file(value))
+            default = from_dict(RunConfig, values)
             check(default.env.isprintable(), f"env must be printable text, got {default.env!r}; see m2ac envs")
         except ConfigError as error:
             raise ConfigError(f"--config {value}: {error}") from None
