@@ -18,10 +18,11 @@ def run(n: int, scratch: Path) -> Row:
 
 
 def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
-    kills, wanted = 0, rng.choice((1, 1, 2))
+    kills, wanted, longest = 0, rng.choice((1, 1, 2)), whole.seconds
     while kills < wanted:
-        process = interrupted(out, whole.settings, signal.SIGKILL, rng.uniform(0.3, 1.0) * whole.seconds)
-        if process is None:  # it was over before: begin again
+        process = interrupted(out, whole.settings, signal.SIGKILL, rng.uniform(0.3, 1.0) * longest)
+        if process is None:  # it was over before, as the machine is less busy than it was: begin again
+            longest *= 0.8
             shutil.rmtree(out)
             continue
         process.communicate(timeout=LONGEST)

@@ -21,14 +21,17 @@ def run(n: int, scratch: Path) -> Row:
 
 def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
     number = rng.choice((signal.SIGTERM, signal.SIGINT))
+    longest = whole.seconds
     while True:
-        process = interrupted(out, whole.settings, number, rng.uniform(0.3, 1.0) * whole.seconds)
+        process = interrupted(out, whole.settings, number, rng.uniform(0.3, 1.0) * longest)
         asked = time.monotonic()
         if process is not None:
             _, said = process.communicate(timeout=LONGEST)
             # Before training begins there is nothing to save, and at the very end nothing to stop.
             if (out / "config.json").exists() and process.returncode and "exploring" in said:
                 break
+        else:
+            longest *= 0.8  # the machine is less busy than it was
         shutil.rmtree(out, ignore_errors=True)
     took = time.monotonic() - asked
     if took > PATIENCE:
