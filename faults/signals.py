@@ -30,8 +30,9 @@ def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
             # Before training begins there is nothing to save, and at the very end nothing to stop.
             if (out / "config.json").exists() and process.returncode and "exploring" in said:
                 break
-        else:
-            longest *= 0.8  # the machine is less busy than it was
+            longest *= 1.2
+        else:  # it was over before: the machine is less busy than it was
+            longest *= 0.8
         shutil.rmtree(out, ignore_errors=True)
     took = time.monotonic() - asked
     if took > PATIENCE:
