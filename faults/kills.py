@@ -20,9 +20,10 @@ def run(n: int, scratch: Path) -> Row:
 def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
     kills, wanted, longest = 0, rng.choice((1, 1, 2)), whole.seconds
     while kills < wanted:
-        process = interrupted(out, whole.settings, signal.SIGKILL, rng.uniform(0.3, 1.0) * longest)
+        moment = rng.uniform(0.3, 1.0) * longest
+        process = interrupted(out, whole.settings, signal.SIGKILL, moment)
         if process is None:  # it was over before, as the machine is less busy than it was: begin again
-            longest *= 0.8
+            longest = moment
             shutil.rmtree(out)
             continue
         process.communicate(timeout=LONGEST)

@@ -21,18 +21,21 @@ def run(n: int, scratch: Path) -> Row:
 
 def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
     number = rng.choice((signal.SIGTERM, signal.SIGINT))
-    longest = whole.seconds
+    early, late = 0.3 * whole.seconds, whole.seconds
     while True:
-        process = interrupted(out, whole.settings, number, rng.uniform(0.3, 1.0) * longest)
+        moment = rng.uniform(early, late)
+        process = interrupted(out, whole.settings, number, moment)
         asked = time.monotonic()
+        said = ""
         if process is not None:
             _, said = process.communicate(timeout=LONGEST)
-            # Before training begins there is nothing to save, and at the very end nothing to stop.
             if (out / "config.json").exists() and process.returncode and "exploring" in said:
                 break
-            longest *= 1.2
-        else:  # it was over before: the machine is less busy than it was
-            longest *= 0.8
+        # How long a run takes changes with the load of the machine.
+        if "finished" in said or process is None:  # nothing was left to stop
+            early, late = min(early, 0.8 * moment), moment
+        else:  # training had not begun, so there was nothing to save
+            early, late = moment, max(late, 1.2 * moment)
         shutil.rmtree(out, ignore_errors=True)
     took = time.monotonic() - asked
     if took > PATIENCE:

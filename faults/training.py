@@ -35,7 +35,13 @@ KINDS = {
 LONGEST = 300.0
 """Seconds after which a process that has not ended has hung."""
 
-_CODE = "import sys; from m2ac.cli import main; sys.exit(main())"
+# A shell's background job ignores SIGINT, and so does what it starts; the campaign may be one.
+_CODE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from m2ac.cli import main
+sys.exit(main())
+"""
 
 
 class Reference(NamedTuple):

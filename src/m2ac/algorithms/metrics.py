@@ -51,6 +51,7 @@ def trust_metrics(trust: Trust, *, scored: bool) -> dict[str, Any]:
         "trust/kept_by_step": kept.tolist(),
         "trust/alive_by_step": alive.tolist(),
         "trust/nonfinite_rows": int(trust.nonfinite_rows),
+        "trust/nonfinite_share": int(trust.nonfinite_rows) / max(1, int(alive.sum())),
         "trust/terminated_rows": int(trust.terminated_rows),
     }
     if not scored:  # nobody asked the other members

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 from jaxtyping import Key as KeyArray
 
-from m2ac.algorithms import phases, watch
+from m2ac.algorithms import diagnostics, phases, watch
+from m2ac.algorithms.diagnostics import ModelErrors, Returns, Window
 from m2ac.algorithms.phases import Trust
 from m2ac.compiling import compile_for_ensemble
 from m2ac.config import ModelConfig, SACConfig
@@ -43,6 +44,8 @@ _fit_slice_guarded: Any = unwrap(single.fit_slice_guarded)
 _fit_is_finite: Any = unwrap(single.fit_is_finite)
 _faulty_dynamics: Any = unwrap(single.faulty_dynamics)
 _reward_range: Any = unwrap(watch.reward_range)
+_judge_model: Any = unwrap(diagnostics.judge_model)
+_judge_critics: Any = unwrap(diagnostics.judge_critics)
 
 
 _store = jax.jit(jax.vmap(add_real, in_axes=(0, 0, None)), donate_argnums=0)
@@ -56,6 +59,24 @@ def store(real: Real, rows: Transition, count: int) -> Real:
 
 def _grow(real: Real, capacity: int, *, slots: int) -> Real:
     return jax.vmap(partial(grow_real, capacity=capacity, slots=slots))(real)
+
+
+@compile_for_ensemble(static_argnames=("window", "how"))
+def judge_model(
+    ensemble: Ensemble, real: Real, keys: Keys, phase: Int[Array, ""], *, window: Window, how: Imagination
+) -> ModelErrors:
+    """Every model on the newest rows of its own."""
+
+    def judge(ensemble: Ensemble, real: Real, key: Key) -> ModelErrors:
+        return _judge_model(ensemble, real, key, phase, window=window, how=how)
+
+    return jax.vmap(judge)(ensemble, real, keys)
+
+
+@partial(jax.jit, static_argnames="discount")
+def judge_critics(learner: SACState, real: Real, entropy: Float[Array, "S"], *, discount: float) -> Returns:
+    """Every learner's critics on the newest rows of its own."""
+    return jax.vmap(partial(_judge_critics, discount=discount))(learner, real, entropy)
 
 
 @partial(jax.jit, static_argnames="config")

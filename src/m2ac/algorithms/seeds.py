@@ -15,6 +15,7 @@ import numpy as np
 
 from m2ac.algorithms import seed_phases
 from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
+from m2ac.algorithms.diagnostics import Returns, acted, critic_metrics, fresh_rows, model_metrics, window
 from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
 from m2ac.algorithms.numbers import (
     Place,
@@ -25,6 +26,7 @@ from m2ac.algorithms.numbers import (
     check_skips,
     check_state,
     is_refused,
+    mean_of_finite,
     skips_of,
     without_skipped,
 )
@@ -35,6 +37,7 @@ from m2ac.algorithms.watch import watch_metrics
 from m2ac.config import AgentConfig
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
 from m2ac.envs.world import Played, World
+from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import SACLosses, SACState
 from m2ac.replay import Imagined, Real
@@ -166,6 +169,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         assert arrays.dynamics is not None
         assert arrays.imagined is not None
         assert self.imagination is not None
+        self._judge_models(self.imagination)
         started = time.perf_counter()
         fits = np.int32(counters.fits)
         fit = seed_phases.start_fit(arrays.dynamics, arrays.real, self._streams.fit, fits, config.model)  # line 5
@@ -192,6 +196,23 @@ class ManySeeds(Rhythm[SeedsProgress]):
         for cycle, own_trust in zip(self._cycles, self._each(trust), strict=True):
             cycle |= trust_metrics(own_trust, scored=self.imagination.score is not None)
         self._took("imagine", started)
+
+    def _judge_models(self, how: Imagination) -> None:
+        """Every model on the real steps since its last fit, which it has not seen."""
+        arrays, counters = self._arrays, self._counters
+        looked_at = window(self.config, arrays.real.capacity)
+        fresh = fresh_rows(counters, looked_at)
+        if not fresh:
+            return
+        assert arrays.dynamics is not None
+        started = time.perf_counter()
+        phase = np.int32(counters.fits)
+        errors = seed_phases.judge_model(
+            arrays.dynamics.ensemble, arrays.real, self._streams.judge, phase, window=looked_at, how=how
+        )
+        for cycle, own_errors in zip(self._cycles, self._each(errors), strict=True):
+            cycle |= model_metrics(own_errors, fresh=fresh, score=self.config.mask.uncertainty)
+        self._took("judge", started)
 
     def _fit_on(self, fit: Fit) -> Fit:
         """A slice of every fit; where a number in one is not finite, the same slice again without those batches."""
@@ -287,12 +308,21 @@ class ManySeeds(Rhythm[SeedsProgress]):
         if self._losses:
             losses = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *self._losses)
             rewards = np.asarray(seed_phases.reward_range(self._arrays.real))
+            returns = self._critics_judged(losses)
             for s, own in enumerate(metrics):
                 own_losses = SACLosses(*(x[s] for x in losses))
                 own |= loss_metrics(own_losses) | self._cycles[s]
                 own |= watch_metrics(own_losses, rewards[s], self.config.sac)
+                own |= critic_metrics(returns[s], acted=acted(self._counters, self.config))
         self._cycles, self._losses = [{} for _ in self.worlds], []
         return tuple(metrics)
+
+    def _critics_judged(self, losses: SACLosses) -> list[Returns]:
+        """Every seed's critics beside what followed its newest real steps."""
+        arrays = self._arrays
+        entropy = np.array([mean_of_finite(own) for own in np.asarray(losses.entropy)], dtype=np.float32)
+        discount = self.config.sac.discount
+        return self._each(seed_phases.judge_critics(arrays.learner, arrays.real, entropy, discount=discount))
 
 
 def _initial(config: AgentConfig, world: World, *, learns_termination: bool) -> State:

@@ -15,6 +15,15 @@ from numpy.typing import NDArray
 
 from m2ac.algorithms import phases
 from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
+from m2ac.algorithms.diagnostics import (
+    acted,
+    critic_metrics,
+    fresh_rows,
+    judge_critics,
+    judge_model,
+    model_metrics,
+    window,
+)
 from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
 from m2ac.algorithms.numbers import (
     Place,
@@ -25,6 +34,7 @@ from m2ac.algorithms.numbers import (
     check_skips,
     check_state,
     is_refused,
+    mean_of_finite,
     skips_of,
     without_skipped,
 )
@@ -62,12 +72,13 @@ class Streams(NamedTuple):
     fit: Key
     imagine: Key
     learn: Key
+    judge: Key
 
 
 def streams(seed: int) -> Streams:
     """The streams that follow from a seed; `collecting.ACT` is one more, on the host."""
     root = jax.random.key(seed)
-    return Streams(*(jax.random.fold_in(root, stream) for stream in (2, 3, 4)))
+    return Streams(*(jax.random.fold_in(root, stream) for stream in (2, 3, 4, 6)))
 
 
 class Progress(NamedTuple):
@@ -194,6 +205,7 @@ class Training(Rhythm[Progress]):
         assert state.dynamics is not None
         assert state.imagined is not None
         assert self.imagination is not None
+        self._judge_model(self.imagination)
         started = time.perf_counter()
         key = jax.random.fold_in(self._streams.fit, state.counters.fits)
         fit = start_fit(state.dynamics, state.real, config.model, key=key)  # line 5
@@ -202,6 +214,8 @@ class Training(Rhythm[Progress]):
             fit = self._fit_on(fit)
         dynamics = self._judged(*finish_fit(fit, state.real, config.model))
         self._took("fit", started)
+
+        started = time.perf_counter()
         rolling = phases.start_imagining(  # line 6
             dynamics.ensemble,
             state.real,
@@ -210,7 +224,6 @@ class Training(Rhythm[Progress]):
             rollouts=rollouts_per_phase(config),
             how=self.imagination,
         )
-        started = time.perf_counter()
         for _ in range(self.imagination.horizon):
             yield self._progress("imagining")
             rolling = phases.imagine_step(rolling, state.learner.policy, dynamics.ensemble, how=self.imagination)
@@ -219,6 +232,26 @@ class Training(Rhythm[Progress]):
         self.state = state._replace(dynamics=dynamics, imagined=imagined, counters=counters)
         self._cycle |= trust_metrics(trust, scored=self.imagination.score is not None)
         self._took("imagine", started)
+
+    def _judge_model(self, how: Imagination) -> None:
+        """The model on the real steps since its last fit, which it has not seen."""
+        state = self.state
+        looked_at = window(self.config, state.real.capacity)
+        fresh = fresh_rows(state.counters, looked_at)
+        if not fresh:
+            return
+        assert state.dynamics is not None
+        started = time.perf_counter()
+        errors = judge_model(
+            state.dynamics.ensemble,
+            state.real,
+            self._streams.judge,
+            np.int32(state.counters.fits),
+            window=looked_at,
+            how=how,
+        )
+        self._cycle |= model_metrics(errors, fresh=fresh, score=self.config.mask.uncertainty)
+        self._took("judge", started)
 
     def _fit_on(self, fit: Fit) -> Fit:
         """A slice of the fit; where a number in it is not finite, the same slice again without those batches."""
@@ -315,8 +348,16 @@ class Training(Rhythm[Progress]):
             losses = jax.tree.map(lambda *x: np.concatenate(x), *self._losses)
             metrics |= loss_metrics(losses) | self._cycle
             metrics |= watch_metrics(losses, np.asarray(reward_range(self.state.real)), self.config.sac)
+            metrics |= self._critics_judged(losses)
         self._cycle, self._losses = {}, []
         return metrics
+
+    def _critics_judged(self, losses: SACLosses) -> dict[str, Any]:
+        """The critics beside what followed the newest real steps."""
+        config, state = self.config, self.state
+        entropy = np.float32(mean_of_finite(np.asarray(losses.entropy)))
+        returns = judge_critics(state.learner, state.real, entropy, discount=config.sac.discount)
+        return critic_metrics(returns, acted=acted(state.counters, config))
 
 
 def imagination(config: AgentConfig, termination_fn: TerminationFn | None, reward_fn: RewardFn | None) -> Imagination:

@@ -3,7 +3,7 @@
 The result is the whole (H, B) rectangle in both stop modes; `keep` says what counts, and the buffer alone flattens it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
@@ -48,10 +48,17 @@ class Imagination(NamedTuple):
     reward_fn: RewardFn | None  # None: the ensemble has learned it
 
 
+class Drawn(NamedTuple):
+    """What chance decides in the model's answer."""
+
+    member: Int[Array, "B"]  # the one to answer
+    noise: Float[Array, "B D1"]  # standard normal, for the outcome
+
+
 class _Draw(NamedTuple):
     action: Float[Array, "B A"]
     member: Int[Array, "B"]
-    noise: Float[Array, "B D1"]  # standard normal, for the outcome
+    noise: Float[Array, "B D1"]
 
 
 class _Step(NamedTuple):
@@ -62,31 +69,44 @@ class _Step(NamedTuple):
 
 def _draw(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Draw:
     """Lines 5-7 of Algorithm 2: the actions, and which member each row is drawn from."""
-    key_action, key_member, key_outcome = jax.random.split(key, 3)
+    key_action, *keys = jax.random.split(key, 3)
+    return _Draw(policy(obs, key_action), *draw_answers(ensemble, obs, how, keys=keys))
+
+
+def draw_answers(
+    ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, keys: Sequence[Key] | KeyArray[Array, "2"]
+) -> Drawn:
+    """Line 7 of Algorithm 2, and the noise of line 8."""
+    key_member, key_outcome = keys
     members = len(ensemble.params.members)
     drawable = ensemble.elites if how.draw == "elites" else jnp.arange(members, dtype=jnp.int32)
-    return _Draw(
-        action=policy(obs, key_action),
+    return Drawn(
         member=drawable[jax.random.randint(key_member, obs.shape[:1], 0, drawable.shape[0])],
         noise=jax.random.normal(key_outcome, (obs.shape[0], obs.shape[1] + 1)),
     )
 
 
-def _outcome(drawn: Gaussian, draw: _Draw) -> Float[Array, "B D1"]:
+def outcome(drawn: Gaussian, noise: Float[Array, "B D1"]) -> Float[Array, "B D1"]:
     """Line 8: r and s' − s from the drawn member."""
-    return drawn.mean + jnp.sqrt(drawn.variance) * draw.noise
+    return drawn.mean + jnp.sqrt(drawn.variance) * noise
+
+
+def company(ensemble: Ensemble, how: Imagination) -> Bool[Array, "K"]:
+    """The members that the drawn one is compared with."""
+    everyone = jnp.ones(len(ensemble.params.members), dtype=bool)
+    return jnp.zeros_like(everyone).at[ensemble.elites].set(True) if how.rest == "elites" else everyone
 
 
 def _step(
     obs: Float[Array, "B D"],
     draw: _Draw,
-    outcome: Float[Array, "B D1"],
+    imagined: Float[Array, "B D1"],
     ends: Bool[Array, "B"] | None,
     uncertainty: Float[Array, "B"],
     how: Imagination,
 ) -> _Step:
     """Line 11: what the outcome means as a transition, its reward penalised."""
-    reward, next_obs = outcome[:, 0], obs + outcome[:, 1:]
+    reward, next_obs = imagined[:, 0], obs + imagined[:, 1:]
     if how.reward_fn is not None:
         reward = jax.vmap(how.reward_fn)(obs, draw.action, next_obs)
     if how.termination_fn is not None:
@@ -113,12 +133,10 @@ def _scored_rows(
     """Lines 5-9 with every member's opinion of every row."""
     draw = _draw(policy, ensemble, obs, how, key=key)
     prediction, ends = predict(ensemble, obs, draw.action)
-    outcome = _outcome(of_member(prediction, draw.member), draw)
-    everyone = jnp.ones(len(ensemble.params.members), dtype=bool)
-    company = jnp.zeros_like(everyone).at[ensemble.elites].set(True) if how.rest == "elites" else everyone
-    uncertainty = score(prediction, draw.member, outcome, company)
+    imagined = outcome(of_member(prediction, draw.member), draw.noise)
+    uncertainty = score(prediction, draw.member, imagined, company(ensemble, how))
     drawn_ends = None if ends is None else pick(ends, draw.member)
-    return _step(obs, draw, outcome, drawn_ends, uncertainty, how)
+    return _step(obs, draw, imagined, drawn_ends, uncertainty, how)
 
 
 def _imagine_rows(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Step:
@@ -129,7 +147,7 @@ def _imagine_rows(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], 
     # The same draws as above; of the members, only the drawn one is asked.
     draw = _in_blocks(lambda block, key: _draw(policy, ensemble, block, how, key=key), obs, key=key)
     drawn, ends = predict_drawn(ensemble, obs, draw.action, draw.member)
-    return _step(obs, draw, _outcome(drawn, draw), ends, jnp.zeros(obs.shape[0]), how)
+    return _step(obs, draw, outcome(drawn, draw.noise), ends, jnp.zeros(obs.shape[0]), how)
 
 
 T = TypeVar("T", _Draw, _Step)

@@ -1,0 +1,177 @@
+"""The paper's central claim as runs: M2AC and MBPO at rollout lengths 1 and 10, without noise and with much of it.
+
+    python -m benchmarks.learning run --core 0 --part 1/2     # and in another shell: --core 1 --part 2/2
+    python -m benchmarks.learning gather
+
+Runs go one after the other, each confined to one core, on whose number the last digits of every number depend. A run
+that was interrupted is continued, a finished one is left alone. `gather` writes every evaluation episode to
+`results/learning.csv` and every cycle's figures of trust to `results/learning-trust.csv`, and draws them.
+"""
+
+import argparse
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.team import ROOT
+
+RUNS = ROOT / "runs" / "learning"
+CALL = "from m2ac.cli import main; raise SystemExit(main())"
+
+TRUST = (
+    "sac/value",
+    "sac/temperature",
+    "critic/value",
+    "critic/return",
+    "critic/bonus",
+    "critic/bias",
+    "model/batches",
+    "model/holdout_nll",
+    "fresh/error",
+    "fresh/error_trusted",
+    "fresh/error_distrusted",
+    "fresh/optimism_trusted",
+    "fresh/optimism_distrusted",
+    "fresh/rank_ovr",
+    "fresh/rank_ova",
+    "fresh/rank_nll",
+    "fresh/inside_50_obs",
+    "fresh/inside_90_obs",
+    "fresh/inside_50_reward",
+    "fresh/inside_90_reward",
+    "fresh/open_loop_error",
+    "trust/uncertainty_kept",
+    "trust/uncertainty_dropped",
+    "trust/nonfinite_share",
+    "time/judge",
+    "seconds",
+)
+"""What of `metrics.jsonl` is gathered; of a list, its first and last value."""
+
+
+class Run(NamedTuple):
+    """One training run."""
+
+    task: str
+    algo: str
+    horizon: int | None
+    seed: int
+    steps: int = 25_000
+
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+        horizon = "" if self.horizon is None else f"-h{self.horizon}"
+        return RUNS / f"{self.task}-{self.algo}{horizon}-s{self.seed}"
+
+    @property
+    def arguments(self) -> list[str]:
+        """What is typed after `m2ac`."""
+        horizon = [] if self.horizon is None else ["--horizon", str(self.horizon)]
+        return [
+            *["train", "--env", self.task, "--algo", self.algo, *horizon],
+            *["--seed", str(self.seed), "--steps", str(self.steps)],
+        ]
+
+
+def comparison(seeds: Sequence[int]) -> list[Run]:
+    """Both algorithms, both lengths, both tasks; a seed is complete before the next one begins."""
+    tasks = "HalfCheetah-v5", "HalfCheetah-Noisy2"
+    return [
+        Run(task, algo, horizon, seed)
+        for seed in seeds
+        for task in tasks
+        for horizon in (1, 10)
+        for algo in ("m2ac", "mbpo")
+    ]
+
+
+def train(run: Run, core: int) -> int:
+    """Start or continue a run on one core; its exit code."""
+    command = [sys.executable, "-c", CALL, *run.arguments, "--out", str(run.directory)]
+    return subprocess.run(command, preexec_fn=lambda: os.sched_setaffinity(0, {core}), check=False).returncode
+
+
+def evaluations(run: Run) -> Iterator[dict[str, Any]]:
+    """Every evaluation episode, as a row of `results/learning.csv`."""
+    with open(run.directory / "evals.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            yield {
+                **_of_run(run),
+                "step": int(row["step"]),
+                "episode": int(row["episode"]),
+                "return": float(row["return"]),
+            }
+
+
+def trust(run: Run) -> Iterator[dict[str, Any]]:
+    """Every cycle, as a row of `results/learning-trust.csv`."""
+    for line in (run.directory / "metrics.jsonl").read_text().splitlines():
+        metrics = json.loads(line)
+        row = {**_of_run(run), "step": metrics["step"]}
+        for name in TRUST:
+            value = metrics.get(name)
+            if isinstance(value, list):
+                row |= {f"{name}_first": _short(value[0]), f"{name}_last": _short(value[-1])}
+            else:
+                row[name] = _short(value)
+        yield row
+
+
+def _of_run(run: Run) -> dict[str, Any]:
+    return {"task": run.task, "algo": run.algo, "horizon": run.horizon or "", "seed": run.seed}
+
+
+def _short(value: float | None) -> float | str:
+    return "" if value is None else float(f"{value:.5g}")
+
+
+def gather(runs: Sequence[Run]) -> None:
+    """Write what there is of the runs to `results/`."""
+    begun = [run for run in runs if (run.directory / "evals.csv").exists()]
+    _write(ROOT / "results" / "learning.csv", [row for run in begun for row in evaluations(run)])
+    _write(ROOT / "results" / "learning-trust.csv", [row for run in begun for row in trust(run)])
+    commands = "\n".join(f"taskset -c 0 m2ac {shlex.join(run.arguments)}" for run in begun)
+    about = json.loads((begun[0].directory / "environment.json").read_text())
+    told = {name: about[name] for name in ("python", "cpu", "cores_usable", "packages")}
+    (ROOT / "results" / "learning.json").write_text(
+        json.dumps({"commands": commands.splitlines(), "environment": told}, indent=2) + "\n"
+    )
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> int:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "gather"))
+    parser.add_argument("--core", type=int, default=0, help="the core to run on")
+    parser.add_argument("--part", default="1/1", help="1/2: every second run, from the first on")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    chosen = parser.parse_args()
+    runs = comparison(chosen.seeds)
+    if chosen.what == "gather":
+        gather(runs)
+        return 0
+    part, parts = (int(number) for number in chosen.part.split("/"))
+    for run in runs[part - 1 :: parts]:
+        print(f"m2ac {shlex.join(run.arguments)}", flush=True)
+        if code := train(run, chosen.core):
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
