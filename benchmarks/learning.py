@@ -2,10 +2,11 @@
 
     python -m benchmarks.learning run --core 0 --part 1/2     # and in another shell: --core 1 --part 2/2
     python -m benchmarks.learning gather
+    python -m benchmarks.learning draw
 
 Runs go one after the other, each confined to one core, on whose number the last digits of every number depend. A run
 that was interrupted is continued, a finished one is left alone. `gather` writes every evaluation episode to
-`results/learning.csv` and every cycle's figures of trust to `results/learning-trust.csv`, and draws them.
+`results/learning.csv` and every cycle's figures of trust to `results/learning-trust.csv`; `draw` needs only these.
 """
 
 import argparse
@@ -19,9 +20,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
 from benchmarks.team import ROOT
+from m2ac.report.curve import BLUE, GREEN, VERMILLION
 
 RUNS = ROOT / "runs" / "learning"
+IMAGES = ROOT / "docs" / "images"
 CALL = "from m2ac.cli import main; raise SystemExit(main())"
 
 TRUST = (
@@ -41,6 +49,12 @@ TRUST = (
     "fresh/rank_ovr",
     "fresh/rank_ova",
     "fresh/rank_nll",
+    "fresh/rank_ovr_absolute",
+    "fresh/rank_ova_absolute",
+    "fresh/rank_nll_absolute",
+    "fresh/relative_error",
+    "fresh/relative_error_trusted",
+    "fresh/relative_error_distrusted",
     "fresh/inside_50_obs",
     "fresh/inside_90_obs",
     "fresh/inside_50_reward",
@@ -153,10 +167,76 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
+STYLES = {"m2ac": ("M2AC", BLUE), "mbpo": ("MBPO", VERMILLION), "sac": ("SAC", GREEN)}
+LINES = {1: "-", 10: (0, (4, 2)), None: ":"}
+
+Key = tuple[str, str, int | None]
+"""Task, algorithm, rollout length."""
+
+
+def draw() -> None:
+    """Learning curves, and the figures of trust behind them, as pictures in `docs/images`."""
+    evals, cycles = _read("learning.csv"), _read("learning-trust.csv")
+    tasks = list(dict.fromkeys(row["task"] for row in evals))
+    figure = _figure((10, 4.2))
+    for panel, task in zip(figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
+        _curves(panel, evals, "return", task)
+        panel.set(title=task, xlabel="real steps")
+    figure.axes[0].set_ylabel("return of an evaluation episode")
+    figure.axes[0].legend(frameon=False)
+    figure.savefig(IMAGES / "learning.png")
+
+    panels = {
+        "fresh/rank_ovr": "rank correlation of One-vs-Rest\nwith the true error",
+        "fresh/inside_90_obs": "share of real next states inside\nthe model's 90 % interval",
+        "fresh/open_loop_error_last": "error after 10 steps on its own\n(spreads of the observation)",
+        "critic/bias": "value − return − entropy bonus",
+    }
+    figure = _figure((12, 2.6 * len(tasks)))
+    for row, task in zip(figure.subplots(len(tasks), len(panels), sharex=True, squeeze=False), tasks, strict=True):
+        for panel, (name, title) in zip(row, panels.items(), strict=True):
+            _curves(panel, cycles, name, task)
+            panel.set_title(title, fontsize=9)
+        row[0].set_ylabel(task)
+    figure.axes[0].legend(frameon=False, fontsize=8)
+    figure.savefig(IMAGES / "learning-trust.png")
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    figure = Figure(figsize=size, dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _curves(panel: Axes, rows: list[dict[str, str]], name: str, task: str) -> None:
+    """One line per algorithm and rollout length, the mean of its seeds, and each seed as a thin line."""
+    points: dict[Key, dict[int, dict[int, list[float]]]] = {}
+    for row in rows:
+        if row["task"] == task and row[name]:
+            key = task, row["algo"], int(row["horizon"]) if row["horizon"] else None
+            at = points.setdefault(key, {}).setdefault(int(row["seed"]), {})
+            at.setdefault(int(row["step"]), []).append(float(row[name]))
+    for (_, algo, horizon), seeds in points.items():
+        label, colour = STYLES[algo]
+        means = {seed: {step: float(np.mean(values)) for step, values in at.items()} for seed, at in seeds.items()}
+        for own in means.values():
+            panel.plot(list(own), list(own.values()), color=colour, linestyle=LINES[horizon], alpha=0.3, linewidth=0.8)
+        common = sorted(set.intersection(*(set(own) for own in means.values())))
+        mean = [np.mean([own[step] for own in means.values()]) for step in common]
+        length = "" if horizon is None else f", H = {horizon}"
+        panel.plot(common, mean, color=colour, linestyle=LINES[horizon], label=f"{label}{length}")
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _read(name: str) -> list[dict[str, str]]:
+    with open(ROOT / "results" / name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def main() -> int:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "gather"))
+    parser.add_argument("what", choices=("run", "gather", "draw"))
     parser.add_argument("--core", type=int, default=0, help="the core to run on")
     parser.add_argument("--part", default="1/1", help="1/2: every second run, from the first on")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
@@ -164,6 +244,9 @@ def main() -> int:
     runs = comparison(chosen.seeds)
     if chosen.what == "gather":
         gather(runs)
+        return 0
+    if chosen.what == "draw":
+        draw()
         return 0
     part, parts = (int(number) for number in chosen.part.split("/"))
     for run in runs[part - 1 :: parts]:

@@ -135,7 +135,10 @@ def test_the_half_that_is_trusted_is_that_of_the_lower_score():
     told = model_metrics(errors, fresh=4, score="ovr")
     assert (told["fresh/error_trusted"], told["fresh/error_distrusted"]) == (1.5, 3.5)
     assert (told["fresh/optimism_trusted"], told["fresh/optimism_distrusted"]) == (2.5, 0.5)
-    assert told["fresh/rank_ovr"] == pytest.approx(1.0)
+    assert told["fresh/rank_ovr_absolute"] == pytest.approx(1.0)
+    told = model_metrics(errors._replace(deviations=np.array([[1.0], [2.0], [3.0], [-4.0]])), fresh=4, score="ovr")
+    assert told["fresh/rank_ovr"] == pytest.approx(-0.8)
+    assert (told["fresh/relative_error_trusted"], told["fresh/relative_error_distrusted"]) == (3.5, 1.5)
 
 
 def learner(value, temperature=1.0):

@@ -201,11 +201,19 @@ def model_metrics(errors: ModelErrors, *, fresh: int, score: str) -> dict[str, A
     by_name = {str(name): values for name, values in zip(SCORES, scores, strict=True)}
     order = np.argsort(by_name[score], kind="stable")
     halves = {"trusted": order[: len(order) // 2], "distrusted": order[len(order) // 2 :]}
-    metrics: dict[str, Any] = {"fresh/rows": len(error), "fresh/error": _mean(error)}
+    # In units of what the model itself expects: chance that it knows of is no error of its own, a divergence says.
+    relative = np.sqrt(np.mean(np.square(deviations), axis=1))
+    metrics: dict[str, Any] = {
+        "fresh/rows": len(error),
+        "fresh/error": _mean(error),
+        "fresh/relative_error": _mean(relative),
+    }
     for name, values in by_name.items():
-        metrics[f"fresh/rank_{name}"] = rank_correlation(values, error)
+        metrics[f"fresh/rank_{name}"] = rank_correlation(values, relative)
+        metrics[f"fresh/rank_{name}_absolute"] = rank_correlation(values, error)
     for name, half in halves.items():
         metrics[f"fresh/error_{name}"] = _mean(error[half])
+        metrics[f"fresh/relative_error_{name}"] = _mean(relative[half])
         metrics[f"fresh/optimism_{name}"] = _mean(reward_error[half])
     for percent, bound in INSIDE.items():
         inside = np.mean(np.abs(deviations) <= bound, axis=0)
