@@ -28,6 +28,7 @@ m2ac: reinforcement learning that knows when to trust its model
   m2ac eval RUN      score a trained run
   m2ac envs          the tasks that are known by name
   m2ac bench         how fast training is on this machine
+  m2ac theory        the paper's bounds, checked on small worlds where everything is known
 
 m2ac COMMAND --help says more; rerunning a train command continues it."""
 
@@ -71,7 +72,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def _dispatch(args: list[str]) -> int:
-    commands = {"train": _train, "resume": _resume, "eval": _eval, "envs": _envs, "bench": _bench}
+    commands = {"train": _train, "resume": _resume, "eval": _eval, "envs": _envs, "bench": _bench, "theory": _theory}
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0
@@ -226,6 +227,36 @@ def _bench(args: list[str]) -> int:
         write_atomically(Path(wanted.json), dump_json({**result, "environment": describe_environment()}, indent=2))
         print(f"written to {visible(wanted.json)}")
     return 0
+
+
+def _theory(args: list[str]) -> int:
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Theory:
+        """Check every statement of the paper's theory exactly, on small random worlds, and draw the bounds."""
+
+        mdps: int = 2000
+        """Random worlds: dense, sparse, nearly deterministic and adversarial ones in equal parts."""
+        seed: int = 0
+        """Everything random follows from it."""
+        picture: str | None = "theory.png"
+        """Where to draw gap and bound as the mask, the model and the rollouts change; None draws nothing."""
+
+    wanted = _parse(Theory, args, "m2ac theory")
+    check(1 <= wanted.mdps <= 1_000_000, f"mdps must be in [1, 1000000], got {wanted.mdps}; 2000 take seconds")
+    check(0 <= wanted.seed < 2**32, f"seed must be in [0, 2**32), got {wanted.seed}; any whole number in it will do")
+    from m2ac.theory.tell import curves, tell
+
+    as_expected = tell(wanted.mdps, wanted.seed, print)
+    if wanted.picture is not None:
+        from m2ac.report.theory import draw_theory
+        from m2ac.runs import disk
+
+        with disk.writing(Path(wanted.picture), "give another --picture, or None"):
+            draw_theory(*curves(), wanted.picture)
+        print(f"\ngap and bound as mask, model and rollouts change: {visible(wanted.picture)}")
+    return 0 if as_expected else 1
 
 
 def _parse(kind: type[Any], args: list[str], prog: str, *, default: Any = None, description: str | None = None) -> Any:
