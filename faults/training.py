@@ -19,6 +19,8 @@ COMMON = [
     *("--updates-per-step", "4", "--rollouts-per-update", "4", "--model.members", "3", "--model.elites", "2"),
     *("--model.hidden", "32", "--model.layers", "2", "--model.weight-decay", "1e-5", "1e-5", "1e-5"),
     *("--sac.hidden", "32", "--sac.batch-size", "64", "--eval-every", "100", "--eval-episodes", "1"),
+    *("--ddpg.hidden", "32", "--ddpg.batch-size", "64", "--world.hidden", "32", "--world.layers", "2"),
+    *("--world.reward-hidden", "16", "--world.reward-layers", "1", "--world.pretrain", "300"),
     *("--final-episodes", "1", "--checkpoint-every", "25", "--no-tensorboard"),
 ]
 _MODEL = ["--horizon", "2", *COMMON]
@@ -28,6 +30,9 @@ KINDS = {
     "sac": ["--algo", "sac", *COMMON],
     "mbpo": ["--algo", "mbpo", *_MODEL],
     "m2ac, hardstop, nll": ["--algo", "m2ac", "--mask.stop", "hardstop", "--mask.uncertainty", "nll", *_MODEL],
+    "steve": ["--algo", "steve", *COMMON],
+    "mve": ["--algo", "mve", *COMMON],
+    "ddpg": ["--algo", "ddpg", *COMMON],
     "mbpo, epoch rhythm": ["--algo", "mbpo", "--rhythm", "epoch", *_MODEL],
 }
 """Runs of all phases: collecting, fits with early stopping, masked rollouts, updates, evaluations, saves."""

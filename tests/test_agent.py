@@ -14,6 +14,7 @@ from tiny import TINY, TINY_SAC
 
 from m2ac import M2AC, MBPO, SAC, AgentConfig, ConfigError, RunConfig
 from m2ac.agent import AGENTS, Agent
+from m2ac.config import MODELLED
 from m2ac.envs.world import EnvError
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import MANIFEST, STATE, CheckpointError, fingerprint
@@ -22,7 +23,7 @@ OBS = np.array([1.0, 0.0, 0.5])
 
 
 def make(algo: str, env: Any = "Pendulum-v1", **others: Any) -> Agent:
-    return AGENTS[algo](env, **{**(TINY_SAC if algo == "sac" else TINY), **others})
+    return AGENTS[algo](env, **{**(TINY if algo in MODELLED else TINY_SAC), **others})
 
 
 def state_of(agent: Agent) -> str:

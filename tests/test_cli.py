@@ -244,6 +244,23 @@ EVERY: dict[str, Any] = {
     "sac.batch_size": 13,
     "sac.target_entropy": -2.5,
     "sac.temperature": 0.7,
+    "ddpg.hidden": 14,
+    "ddpg.layers": 2,
+    "ddpg.critics": 3,
+    "ddpg.learning_rate": 0.04,
+    "ddpg.discount": 0.8,
+    "ddpg.batch_size": 15,
+    "ddpg.target_every": 16,
+    "ddpg.saturation_penalty": 0.2,
+    "ddpg.exploration": 0.4,
+    "world.members": 2,
+    "world.hidden": 17,
+    "world.layers": 3,
+    "world.reward_hidden": 18,
+    "world.reward_layers": 2,
+    "world.learning_rate": 0.05,
+    "world.weight_decay": 0.3,
+    "world.pretrain": 19,
     "env": "Hopper",
     "steps": 888,
     "out": "somewhere",
@@ -383,9 +400,9 @@ def test_a_run_killed_after_its_last_evaluation_plays_the_same_episodes_again(ru
     assert dict(summary, seconds=0) == dict(earlier, seconds=0)
 
 
-@pytest.mark.parametrize("algo", ["mbpo", "sac"])
+@pytest.mark.parametrize("algo", ["mbpo", "sac", "steve", "mve", "ddpg"])
 def test_the_other_algorithms_run_through(algo: str, tmp_path: Path) -> None:
-    settings = arguments(TINY_SAC if algo == "sac" else TINY)
+    settings = arguments(TINY if algo in ("m2ac", "mbpo") else TINY_SAC)
     few = ["--steps", "100", "--final-episodes", "1", "--no-tensorboard"]
     assert main(["train", "--algo", algo, *settings, *few, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "DONE").exists()

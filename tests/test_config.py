@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import typing
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2ac.config import AgentConfig, MaskConfig, ModelConfig, ReplayConfig, RunConfig, SACConfig, mask_rates, resolve
+from m2ac.config import (
+    EXPANDING,
+    MODELLED,
+    AgentConfig,
+    Algo,
+    DDPGConfig,
+    MaskConfig,
+    ModelConfig,
+    ReplayConfig,
+    RunConfig,
+    SACConfig,
+    WorldConfig,
+    mask_rates,
+    resolve,
+)
 from m2ac.settings import ConfigError, from_dict, override, to_dict
 
 # What cannot work: kind, field, value, and words of the remedy.
@@ -244,7 +259,7 @@ def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def run_configs(draw: st.DrawFn) -> RunConfig:
     number = st.integers(1, 10_000)
     small = st.floats(1e-9, 1e9)
-    algo = draw(st.sampled_from(["m2ac", "mbpo", "sac"]))
+    algo = draw(st.sampled_from(typing.get_args(Algo)))
     members = draw(st.integers(2, 9))
     layers = draw(st.integers(1, 4))
     mask = MaskConfig()
@@ -258,9 +273,9 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
         )
     return RunConfig(
         algo=algo,
-        horizon=None if algo == "sac" else draw(maybe(st.integers(1, 20))),
+        horizon=None if algo in ("sac", "ddpg") else draw(maybe(st.integers(1, 20))),
         seed=draw(st.integers(0, 2**32 - 1)),
-        rhythm=draw(st.sampled_from(["mbpo", "epoch"])),
+        rhythm="mbpo" if algo in EXPANDING else draw(st.sampled_from(["mbpo", "epoch"])),
         updates_per_step=draw(maybe(number)),
         random_steps=draw(maybe(st.integers(2, 500))),
         mask=mask,
@@ -276,6 +291,8 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
         replay=ReplayConfig(
             real_share=draw(st.just("union") | st.floats(0, 1)), capacity=draw(maybe(st.integers(1000, 10**6)))
         ),
+        ddpg=DDPGConfig(critics=draw(maybe(st.integers(1, 9)))),
+        world=WorldConfig(members=draw(maybe(st.integers(1, 9))), pretrain=draw(maybe(st.integers(0, 500)))),
         sac=SACConfig(target_entropy=draw(maybe(st.floats(-100, 100))), temperature=draw(small)),
         env=draw(st.text(min_size=1)),
         steps=draw(maybe(st.integers(501, 10**7))),
@@ -301,7 +318,9 @@ def test_resolving_leaves_nothing_open_keeps_what_was_set_and_is_done_once(confi
         "out",
         "step_timeout",
         "model.max_epochs",
-        *(["horizon", "mask.penalty"] if config.algo == "sac" else []),
+        *(["horizon"] if config.algo in ("sac", "ddpg") else []),
+        *([] if config.algo in MODELLED else ["mask.penalty"]),
+        *([] if config.algo in EXPANDING else ["ddpg.critics", "world.members", "world.pretrain"]),
     }
     changed = {name for name in leaves(RunConfig) if value_of(before, name) not in (None, value_of(after, name))}
     assert changed <= {"steps", *(["mask.rate"] if config.algo == "mbpo" else [])}

@@ -21,12 +21,14 @@ from m2ac.config import AgentConfig, SACConfig, resolve
 from m2ac.dynamics.fit import best_members, finish_fit, fit_is_finite, fit_slice, fit_slice_guarded, start_fit
 from m2ac.envs.world import EnvError, World
 from m2ac.finite import first_faulty
-from m2ac.learners.sac import PARTS, SACLosses, init_sac, update, update_many, update_many_guarded
+from m2ac.learners.choice import learner_of
+from m2ac.learners.sac import SACLosses, init_sac, update, update_many, update_many_guarded
 from m2ac.runs.checkpoint import named_arrays
 from m2ac.settings import override
 from m2ac.types import Transition
 
 KEY = jax.random.key(5)
+LEARNER = learner_of(AgentConfig())
 CONFIG = SACConfig(hidden=8, batch_size=6, target_entropy=-2.0)
 UPDATES = 6
 
@@ -82,7 +84,7 @@ def test_an_update_with_a_reward_that_is_too_large_is_left_out_and_the_others_ar
     guarded = update_many_guarded(learner(), bad, CONFIG, key=KEY)
     faulty = np.asarray(guarded.faulty)
     assert np.flatnonzero(faulty.any(axis=1)).tolist() == [2]
-    assert faulty[2, PARTS.index("critic_loss")]
+    assert faulty[2, LEARNER.parts.index("critic_loss")]
     assert not np.isfinite(np.asarray(guarded.losses.critic_loss)[2])
     assert is_finite(guarded.state)
     assert_same(guarded.state, guarded_without(2))
@@ -124,10 +126,10 @@ def test_a_gradient_whose_square_overflows_counts_as_one_that_is_not_finite() ->
 
 def test_skips_in_a_row_are_counted_across_calls() -> None:
     def skips(pattern: str, before: int) -> Skips:
-        faulty = np.zeros((len(pattern), len(PARTS)), bool)
+        faulty = np.zeros((len(pattern), len(LEARNER.parts)), bool)
         faulty[:, 0] = [letter == "x" for letter in pattern]
         losses = SACLosses(*(np.where(faulty[:, 0], np.inf, 1.0).astype(np.float32) for _ in SACLosses._fields))
-        return skips_of(losses, faulty, before=before)
+        return skips_of(LEARNER, losses, faulty, before=before)
 
     assert skips("xx.x", 3)[:4] == (3, 5, 1, 3)
     assert skips("..xxx.", 7)[:4] == (3, 3, 0, 4)
@@ -378,7 +380,7 @@ def test_values_beyond_the_bounds_are_told() -> None:
     def told(value: float) -> dict[str, Any]:
         losses = SACLosses(*(np.full(4, x, np.float32) for x in (1.0, 1.0, 0.1, 0.5, value)))
         config = SACConfig(discount=0.9, temperature=0.1)
-        return watch_metrics(losses, np.array([-1.0, 1.0]), config) | {"sac/value": value, "step": 500}
+        return watch_metrics(losses, np.array([-1.0, 1.0]), AgentConfig(sac=config)) | {"sac/value": value, "step": 500}
 
     assert told(11.0)["watch/value_beyond"] == 0
     beyond = told(-20.0)

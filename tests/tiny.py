@@ -15,6 +15,12 @@ TINY_SAC: dict[str, Any] = {
     "model.max_epochs": 2,
     "sac.hidden": 16,
     "sac.batch_size": 16,
+    "ddpg.hidden": 16,
+    "ddpg.batch_size": 16,
+    "world.hidden": 16,
+    "world.layers": 1,
+    "world.reward_hidden": 8,
+    "world.reward_layers": 1,
 }
 TINY: dict[str, Any] = {**TINY_SAC, "horizon": 2}
 

@@ -8,32 +8,46 @@
 
 from typing import TYPE_CHECKING, Any
 
-from m2ac.config import AgentConfig, MaskConfig, ModelConfig, ReplayConfig, RunConfig, SACConfig
+from m2ac.config import (
+    AgentConfig,
+    DDPGConfig,
+    MaskConfig,
+    ModelConfig,
+    ReplayConfig,
+    RunConfig,
+    SACConfig,
+    WorldConfig,
+)
 from m2ac.settings import ConfigError
 
 if TYPE_CHECKING:
-    from m2ac.agent import M2AC, MBPO, SAC
+    from m2ac.agent import DDPG, M2AC, MBPO, MVE, SAC, STEVE
     from m2ac.together import learn_together
 
 __version__ = "0.1.0"
 __all__ = [
+    "DDPG",
     "M2AC",
     "MBPO",
+    "MVE",
     "SAC",
+    "STEVE",
     "AgentConfig",
     "ConfigError",
+    "DDPGConfig",
     "MaskConfig",
     "ModelConfig",
     "ReplayConfig",
     "RunConfig",
     "SACConfig",
+    "WorldConfig",
     "learn_together",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # JAX takes a second to import; --help and the configuration do without it.
-    if name in ("M2AC", "MBPO", "SAC"):
+    if name in ("DDPG", "M2AC", "MBPO", "MVE", "SAC", "STEVE"):
         from m2ac import agent
 
         return getattr(agent, name)

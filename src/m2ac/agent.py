@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m2ac.algorithms.training import Progress, Training
-from m2ac.config import DEFAULT_STEPS, AgentConfig, RunConfig, resolve
+from m2ac.config import DEFAULT_STEPS, AgentConfig, Algo, RunConfig, resolve
 from m2ac.envs import ActionScale, Env, Task, check_env, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.escaping import visible
@@ -32,7 +32,7 @@ Callback = Callable[["Agent", Progress], bool | None]
 
 
 class Agent:
-    """What M2AC, MBPO and SAC have in common.
+    """What all agents have in common.
 
     `env` is a Gymnasium environment, an id or a task's name. `termination_fn` and `reward_fn` are functions of one
     (obs, action, next_obs) in jax.numpy, with the action in the environment's units; what neither the user nor the task
@@ -40,7 +40,7 @@ class Agent:
     `mask={"rate": 0.25}`. `seed` and the settings win over `config`.
     """
 
-    algo: ClassVar[Literal["m2ac", "mbpo", "sac"]]
+    algo: ClassVar[Algo]
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class Agent:
         fault = None if np.isfinite(obs).all() else first_faulty({"observation": obs})
         if fault is not None:
             raise ConfigError(f"{fault[0]} is {fault[1]}; observations must be finite")
-        shape = (*obs.shape[:-1], self._world.action_dim)
-        noise = None if deterministic else self._noise.standard_normal(shape).astype(np.float32)
-        return self._world.scale.to_env(self._acting_policy()(obs, noise)), state
+        policy = self._acting_policy()
+        noise = None if deterministic else policy.draw(self._noise, *obs.shape[:-1])
+        return self._world.scale.to_env(policy(obs, noise)), state
 
     def evaluate(self, episodes: int = 10, *, eval_env: Env | None = None) -> list[float]:
         """Returns of whole episodes played with the mean action, in a second environment."""
@@ -260,7 +260,25 @@ class SAC(Agent):
     algo = "sac"
 
 
-AGENTS: Mapping[str, type[Agent]] = {kind.algo: kind for kind in (M2AC, MBPO, SAC)}
+class STEVE(Agent):
+    """Stochastic Ensemble Value Expansion: values look ahead with a model as far as its members agree."""
+
+    algo = "steve"
+
+
+class MVE(Agent):
+    """Model-based Value Expansion: values look a fixed number of steps ahead with a model."""
+
+    algo = "mve"
+
+
+class DDPG(Agent):
+    """Deep Deterministic Policy Gradient: no model, and a policy without chance."""
+
+    algo = "ddpg"
+
+
+AGENTS: Mapping[str, type[Agent]] = {kind.algo: kind for kind in (M2AC, MBPO, SAC, STEVE, MVE, DDPG)}
 
 
 def check_steps(steps: Any) -> None:

@@ -22,7 +22,7 @@ from m2ac.settings import ConfigError, UserError, check, from_dict, perhaps
 USAGE = """\
 m2ac: reinforcement learning that knows when to trust its model
 
-  m2ac train [--env ID] [--algo m2ac|mbpo|sac] [--horizon H] [--steps N] [--seed S] [--out DIR] …
+  m2ac train [--env ID] [--algo m2ac|mbpo|sac|steve|mve|ddpg] [--horizon H] [--steps N] [--seed S] [--out DIR] …
                      one run; with no argument a task that a laptop learns in under three minutes
   m2ac resume RUN    continue a run that was stopped; so does the same train command
   m2ac eval RUN      score a trained run
@@ -168,7 +168,7 @@ def _eval(args: list[str]) -> int:
 
     run = RunDirectory.read(wanted.run)
     env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
-    policy = load_policy(run.path / "policy.safetensors")
+    policy = load_policy(run.path / "policy.safetensors", run.config)
     world = World(make_env(env), seed=wanted.seed, stream="eval", step_timeout=run.config.step_timeout)
     sizes = policy.obs_dim, policy.action_dim
     if sizes != (world.obs_dim, world.action_dim):

@@ -11,7 +11,13 @@ from typing import Any, Literal, TypeVar
 
 from m2ac.settings import at_least, check, differing, override, positive, set_types
 
-Algo = Literal["m2ac", "mbpo", "sac"]
+Algo = Literal["m2ac", "mbpo", "sac", "steve", "mve", "ddpg"]
+
+MODELLED = ("m2ac", "mbpo")
+"""The algorithms that fit an ensemble and imagine with it."""
+
+EXPANDING = ("ddpg", "mve", "steve")
+"""The algorithms whose learner is DDPG, with values that may look ahead."""
 
 LARGEST_DENOMINATOR = 46_340
 """Its square fits in 31 bits, so floor(rate * rows) is exact in int32 on any device."""
@@ -182,20 +188,109 @@ class SACConfig:
 
 
 @dataclass(frozen=True)
+class DDPGConfig:
+    """DDPG, the learner of ddpg, mve and steve."""
+
+    hidden: int = 128
+    """Width of the hidden layers of policy and critics."""
+    layers: int = 3
+    """Hidden layers of policy and critics."""
+    critics: int | None = None
+    """Critics, whose disagreement is part of what STEVE weighs. None: 4 for steve, else 1."""
+    learning_rate: float = 3e-4
+    """Adam's step size for policy and critics."""
+    discount: float = 0.99
+    """Discount factor (gamma)."""
+    batch_size: int = 512
+    """Rows per update."""
+    target_every: int = 500
+    """Updates after which the target critics become copies of the critics."""
+    saturation_penalty: float = 1e-3
+    """Weight of the mean squared action before its tanh in the policy's loss."""
+    exploration: float = 0.05
+    """Probability with which each number of an action is disturbed, by standard normal noise before its tanh."""
+
+    def __post_init__(self) -> None:
+        set_types(self, "ddpg.")
+        at_least("ddpg.hidden", self.hidden, 1, "128 is the usual one")
+        at_least("ddpg.layers", self.layers, 1, "3 is the usual one")
+        check(self.layers <= 20, f"ddpg.layers must be at most 20, got {self.layers}; 3 is the usual one")
+        at_least("ddpg.critics", self.critics, 1, "STEVE has 4")
+        check(
+            self.critics is None or self.critics <= 100,
+            f"ddpg.critics must be at most 100, got {self.critics}; STEVE has 4",
+        )
+        positive("ddpg.learning_rate", self.learning_rate, "0.0003 is the usual one")
+        check(
+            0 <= self.discount < 1,
+            f"ddpg.discount must be in [0, 1), got {self.discount}; 0.99 looks about 100 steps ahead",
+        )
+        at_least("ddpg.batch_size", self.batch_size, 1, "512 is the usual one")
+        at_least("ddpg.target_every", self.target_every, 1, "500 is the usual one")
+        at_least("ddpg.saturation_penalty", self.saturation_penalty, 0, "0 leaves it out")
+        check(
+            0 <= self.exploration <= 1,
+            f"ddpg.exploration must be in [0, 1], got {self.exploration}; 0.05 is the usual one",
+        )
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """The deterministic world model with which mve and steve look ahead."""
+
+    members: int | None = None
+    """Networks of each kind: changes with their ends, and rewards. None: 4 for steve, else 1."""
+    hidden: int = 200
+    """Width of the hidden layers of the changes; STEVE's own are 512 wide."""
+    layers: int = 4
+    """Hidden layers of the changes; STEVE's own have 8."""
+    reward_hidden: int = 128
+    """Width of the hidden layers of rewards and ends."""
+    reward_layers: int = 4
+    """Hidden layers of rewards and ends."""
+    learning_rate: float = 3e-4
+    """Adam's step size."""
+    weight_decay: float = 1e-4
+    """Factor of half the squared weights in the loss."""
+    pretrain: int | None = None
+    """Updates of the world model alone before the first of the policy. None: one for every random step."""
+
+    def __post_init__(self) -> None:
+        set_types(self, "world.")
+        at_least("world.members", self.members, 1, "STEVE has 4")
+        check(
+            self.members is None or self.members <= 100,
+            f"world.members must be at most 100, got {self.members}; STEVE has 4",
+        )
+        at_least("world.hidden", self.hidden, 1, "200 is the usual one")
+        at_least("world.layers", self.layers, 1, "4 is the usual one")
+        check(self.layers <= 20, f"world.layers must be at most 20, got {self.layers}; STEVE has 8")
+        at_least("world.reward_hidden", self.reward_hidden, 1, "128 is the usual one")
+        at_least("world.reward_layers", self.reward_layers, 1, "4 is the usual one")
+        check(
+            self.reward_layers <= 20, f"world.reward_layers must be at most 20, got {self.reward_layers}; STEVE has 4"
+        )
+        positive("world.learning_rate", self.learning_rate, "0.0003 is the usual one")
+        at_least("world.weight_decay", self.weight_decay, 0, "0 leaves it out")
+        at_least("world.pretrain", self.pretrain, 0, "0 leaves it out")
+
+
+@dataclass(frozen=True)
 class AgentConfig:
     """How an agent learns."""
 
     algo: Algo = "m2ac"
-    """m2ac: masked model rollouts; mbpo: the same, keeping everything; sac: no model."""
+    """m2ac: masked model rollouts; mbpo: the same, keeping everything; sac: no model; steve, mve: values that look
+    ahead with a model, weighed by its spread or not; ddpg: the same without a model."""
     horizon: int | None = None
-    """Model rollout length (H_max). None: 1."""
+    """Model rollout length (H_max), for steve and mve the steps that values look ahead. None: 1, or 3 for these."""
     seed: int = 0
     """Everything random follows from it: networks, batches, environment resets."""
     rhythm: Literal["mbpo", "epoch"] = "mbpo"
     """mbpo: fit and imagine every 250 steps, updates after every step; epoch: Algorithm 1 to the letter, all once
     per 1000 steps."""
     updates_per_step: int | None = None
-    """Updates of policy and critics per environment step. None: 10, or 1 for sac."""
+    """Updates of policy and critics per environment step. None: 10, or 1 for sac, and 4 for steve, mve and ddpg."""
     model_every: int | None = None
     """Environment steps between fits of the model. None: 250 in the mbpo rhythm, 1000 in the epoch rhythm."""
     rollouts_per_update: int = 10
@@ -217,10 +312,13 @@ class AgentConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     sac: SACConfig = field(default_factory=SACConfig)
+    ddpg: DDPGConfig = field(default_factory=DDPGConfig)
+    world: WorldConfig = field(default_factory=WorldConfig)
 
     def __post_init__(self) -> None:
         set_types(self)
-        at_least("horizon", self.horizon, 1, "use --algo sac to train without a model")
+        looks_ahead = self.algo in ("steve", "mve")
+        at_least("horizon", self.horizon, 0 if looks_ahead else 1, "use --algo sac to train without a model")
         longest = LARGEST_DENOMINATOR // 2 - 1  # of the paper's schedule, whose denominator is 2(H+1)
         check(
             self.horizon is None or self.horizon <= longest,
@@ -239,15 +337,22 @@ class AgentConfig:
             self.step_timeout is None or 0.001 <= self.step_timeout <= 86_400,
             f"step_timeout must be in [0.001, 86400] seconds, got {self.step_timeout}; leave it out for no limit",
         )
-        if self.algo == "sac":
+        if self.algo in ("sac", "ddpg"):
+            others = "mbpo or m2ac" if self.algo == "sac" else "mve or steve"
             check(
                 self.horizon is None,
-                f"horizon has no meaning for algo=sac, got {self.horizon}; leave it out, or use --algo mbpo or m2ac",
+                f"horizon has no meaning for algo={self.algo}, got {self.horizon}; "
+                f"leave it out, or use --algo {others}",
             )
+        if self.algo not in MODELLED:
             check(
                 self.mask == MaskConfig(),
-                f"mask settings have no meaning for algo=sac, got {differing(self.mask, MaskConfig())}; "
+                f"mask settings have no meaning for algo={self.algo}, got {differing(self.mask, MaskConfig())}; "
                 f"leave them out, or use --algo m2ac",
+            )
+            check(
+                self.algo == "sac" or self.rhythm == "mbpo",
+                f"rhythm has no meaning for algo={self.algo}, got {self.rhythm}; leave it out",
             )
         if self.algo == "mbpo":
             check(
@@ -329,8 +434,8 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
 
     `task` holds the task's values by dotted name, such as "sac.target_entropy"; what the user set stays.
     """
-    modelled = config.algo != "sac"
-    updates = config.updates_per_step or (10 if modelled else 1)
+    modelled, looks_ahead = config.algo in MODELLED, config.algo in ("mve", "steve")
+    updates = config.updates_per_step or {"m2ac": 10, "mbpo": 10, "sac": 1}.get(config.algo, 4)
     every = config.model_every or {"mbpo": 250, "epoch": 1000}[config.rhythm]
     fifth = max(2, -(-steps // 5))
     random_steps = task.get("random_steps", 5000)
@@ -348,6 +453,7 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
     penalty = 0.0 if keep_all or config.mask.uncertainty == "nll" else 1e-3
     values: dict[str, Any] = {
         "horizon": (config.horizon or 1) if modelled else None,
+        **({"horizon": 3 if config.horizon is None else config.horizon} if looks_ahead else {}),
         "updates_per_step": updates,
         "model_every": every,
         "retain": config.retain or (max(1, 1000 // every) if config.rhythm == "mbpo" else 1),
@@ -360,6 +466,13 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
             else config.sac.target_entropy
         },
     }
+    if config.algo in EXPANDING:
+        several = 4 if config.algo == "steve" else 1
+        values["ddpg"] = {"critics": config.ddpg.critics or several}
+        values["world"] = {
+            "members": config.world.members or several,
+            "pretrain": random_steps if config.world.pretrain is None else config.world.pretrain,
+        }
     if modelled:
         values["mask"] = {
             "rate": 1.0 if keep_all else config.mask.rate,

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool
 def all_finite(tree: Any) -> Bool[Array, ""]:
     """Whether every floating-point number of the tree is finite."""
     numbers = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
+    return jnp.all(jnp.stack([jnp.array(True), *(jnp.all(jnp.isfinite(x)) for x in numbers)]))
 
 
 def first_faulty(arrays: Mapping[str, Any]) -> tuple[str, float] | None:

@@ -9,9 +9,10 @@ import numpy as np
 from m2ac.agent import Agent, Watch, check_steps
 from m2ac.algorithms.seeds import ManySeeds, SeedsProgress
 from m2ac.algorithms.training import Progress, Training
+from m2ac.config import EXPANDING
 from m2ac.envs.world import Played
 from m2ac.runs.stopping import stopping
-from m2ac.settings import ConfigError, differing
+from m2ac.settings import ConfigError, check, differing
 
 Callback = Callable[[Sequence[Agent], SeedsProgress], bool | None]
 """Called at the end of every cycle, when all agents are up to date; returning False leaves the training."""
@@ -72,6 +73,10 @@ def _check_agents(agents: Sequence[Agent]) -> None:
     if not agents:
         raise ConfigError("agents must not be empty; make some that differ in their seed")
     first = agents[0]
+    check(
+        first.config.algo not in EXPANDING,
+        f"agents must be M2AC, MBPO or SAC to learn together, got algo={first.config.algo}; let each learn apart",
+    )
     for i, agent in enumerate(agents):
         apart = replace(agent.config, seed=first.config.seed)
         if apart != first.config:

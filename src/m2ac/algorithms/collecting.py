@@ -48,7 +48,7 @@ def step_world(
     if policy is None:
         action = noise.uniform(-1.0, 1.0, world.action_dim).astype(np.float32)
     else:
-        action = policy(episode.obs, noise.standard_normal(world.action_dim).astype(np.float32))
+        action = policy(episode.obs, policy.draw(noise))
     outcome = world.step(action)
     rows.obs[i], rows.action[i], rows.next_obs[i] = episode.obs, action, outcome.next_obs
     rows.reward[i], rows.terminated[i] = outcome.reward, outcome.terminated

@@ -20,8 +20,7 @@ from m2ac.dynamics.ensemble import Ensemble, predict
 from m2ac.dynamics.gaussian import of_member
 from m2ac.dynamics.uncertainty import SCORES
 from m2ac.imagination.rollout import Imagination, company, draw_answers, outcome
-from m2ac.learners import sac
-from m2ac.learners.sac import SACState
+from m2ac.learners.choice import Learner, LearnerState
 from m2ac.replay import Real, take_real
 from m2ac.types import Key
 
@@ -151,14 +150,14 @@ def _spread(x: Float[Array, "N"]) -> Float[Array, ""]:
     return jnp.where(std <= 1e-6 * (jnp.abs(jnp.mean(x)) + 1e-6), 1.0, std)
 
 
-@partial(jax.jit, static_argnames="discount")
-def judge_critics(learner: SACState, real: Real, entropy: Float[Array, ""], *, discount: float) -> Returns:
-    """The critics on the newest rows; `entropy` is the policy's, which has part in every soft value."""
+@partial(jax.jit, static_argnames="learner")
+def judge_critics(state: LearnerState, real: Real, bonus: Float[Array, ""], *, learner: Learner) -> Returns:
+    """The critics on the newest rows; `bonus` is what the policy's entropy adds to each step of a soft value."""
     index = _newest(real, min(MOST_ROWS, real.capacity))
     seen = take_real(real, index)
-    bonus = jnp.exp(learner.log_temperature) * entropy
-    mean_action = jnp.tanh(sac.distribution(learner.policy, seen.next_obs).mean)
-    next_value = jnp.mean(sac.values(learner.critics, seen.next_obs, mean_action), axis=0)
+    discount = learner.discount
+    mean_action = learner.act(state.policy, seen.next_obs)
+    next_value = jnp.mean(learner.values(state.critics, seen.next_obs, mean_action), axis=0)
 
     def backwards(later: Returns, row: tuple[Array, ...]) -> tuple[Returns, Returns]:
         value, reward, goes_on, terminated, next_value = row
@@ -171,7 +170,7 @@ def judge_critics(learner: SACState, real: Real, entropy: Float[Array, ""], *, d
         )
         return here, here
 
-    value = jnp.mean(sac.values(learner.critics, seen.obs, seen.action), axis=0)
+    value = jnp.mean(learner.values(state.critics, seen.obs, seen.action), axis=0)
     rows_seen = value, seen.reward, _goes_on(real, index), seen.terminated, next_value
     nothing = Returns(*(jnp.float32(0) for _ in Returns._fields))
     return jax.lax.scan(backwards, nothing, rows_seen, reverse=True)[1]
@@ -245,7 +244,7 @@ def _mean(x: Float[ndarray, "N"]) -> float:
     return float(np.mean(x)) if len(x) else float("nan")
 
 
-def _median(x: Float[ndarray, "N"]) -> float | None:
-    """Of what was seen; None where nothing was."""
+def _median(x: Float[ndarray, "N"]) -> float:
+    """Of what was seen; not a number where nothing was."""
     seen = x[~np.isnan(x)]
-    return float(np.median(seen)) if len(seen) else None
+    return float(np.median(seen)) if len(seen) else float("nan")

@@ -8,7 +8,7 @@ from m2ac.algorithms.numbers import Skips, mean_of_finite
 from m2ac.algorithms.phases import Trust
 from m2ac.dynamics.fit import FitReport
 from m2ac.envs.world import Played
-from m2ac.learners.sac import SACLosses
+from m2ac.learners.choice import Losses
 
 
 def episode_metrics(ended: Played) -> dict[str, Any]:
@@ -16,17 +16,17 @@ def episode_metrics(ended: Played) -> dict[str, Any]:
     return {"train/return": ended.total, "train/length": ended.length}
 
 
-def loss_metrics(losses: SACLosses) -> dict[str, Any]:
+def loss_metrics(group: str, losses: Losses) -> dict[str, Any]:
     """What the updates of a cycle saw, as plain numbers: means over those that were made."""
-    means = {f"sac/{name}": mean_of_finite(np.asarray(x)) for name, x in losses._asdict().items()}
-    return {**means, "sac/skipped_updates": 0}
+    means = {f"{group}/{name}": mean_of_finite(np.asarray(x)) for name, x in losses._asdict().items()}
+    return {**means, f"{group}/skipped_updates": 0}
 
 
-def count_skips(cycle: dict[str, Any], skips: Skips) -> None:
+def count_skips(group: str, cycle: dict[str, Any], skips: Skips) -> None:
     """Add updates that were left out to the metrics of a cycle."""
     if skips.updates:
-        cycle["sac/skipped_updates"] = cycle.get("sac/skipped_updates", 0) + skips.updates
-        cycle["sac/skipped_because"] = skips.what
+        cycle[f"{group}/skipped_updates"] = cycle.get(f"{group}/skipped_updates", 0) + skips.updates
+        cycle[f"{group}/skipped_because"] = skips.what
 
 
 def fit_metrics(report: FitReport, *, refused: bool) -> dict[str, Any]:

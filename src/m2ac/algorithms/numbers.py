@@ -1,18 +1,20 @@
 """Numbers that are not finite in training: left out and counted, told with their place, and one too many ends it."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from m2ac.config import AgentConfig
+from m2ac.config import EXPANDING, AgentConfig
 from m2ac.dynamics.fit import Dynamics, FitReport
 from m2ac.finite import first_faulty
-from m2ac.learners.sac import PARTS, SACLosses, SACState
+from m2ac.learners.choice import Learner, Losses
 from m2ac.replay import Real
 from m2ac.settings import UserError
+
+L = TypeVar("L", bound=Losses)
 
 
 class NumbersError(UserError):
@@ -40,7 +42,7 @@ class Skips(NamedTuple):
     what: str = ""  # was not finite in that one
 
 
-def skips_of(losses: SACLosses, faulty: Bool[ndarray, "N P"], *, before: int) -> Skips:
+def skips_of(learner: Learner, losses: Losses, faulty: Bool[ndarray, "N P"], *, before: int) -> Skips:
     """What `update_many_guarded` left out, where `before` updates in a row were left out right before."""
     skipped = np.any(faulty, axis=1)
     run, longest = before, 0
@@ -48,16 +50,16 @@ def skips_of(losses: SACLosses, faulty: Bool[ndarray, "N P"], *, before: int) ->
         run = run + 1 if each else 0
         longest = max(longest, run)
     last = int(np.flatnonzero(skipped)[-1]) if skipped.any() else 0
-    return Skips(int(skipped.sum()), longest, run, last, _what(losses, faulty, last))
+    return Skips(int(skipped.sum()), longest, run, last, _what(learner, losses, faulty, last))
 
 
-def _what(losses: SACLosses, faulty: Bool[ndarray, "N P"], i: int) -> str:
+def _what(learner: Learner, losses: Losses, faulty: Bool[ndarray, "N P"], i: int) -> str:
     """The losses that were not finite, with their values; without one, what their gradients touched."""
     told = [f"{name} {value[i]}" for name, value in losses._asdict().items() if not np.isfinite(value[i])]
-    return ", ".join(told or [name for name, bad in zip(PARTS, faulty[i], strict=True) if bad])
+    return ", ".join(told or [name for name, bad in zip(learner.parts, faulty[i], strict=True) if bad])
 
 
-def without_skipped(losses: SACLosses, faulty: Bool[ndarray, "*S N P"]) -> SACLosses:
+def without_skipped(losses: L, faulty: Bool[ndarray, "*S N P"]) -> L:
     """NaN in place of the losses of updates that were left out."""
     skipped = np.any(faulty, axis=-1)
     return jax.tree.map(lambda x: np.where(skipped, np.float32(np.nan), x), losses)
@@ -78,8 +80,14 @@ def check_skips(skips: Skips, config: AgentConfig, real: Real, place: Place) -> 
             f"{skips.longest} updates in a row were skipped because their numbers were not finite, and skips_allowed "
             f"is {config.skips_allowed}; the last with {skips.what} in "
             f"{place._replace(update=place.update + skips.last)}; {_largest(real)}, "
-            f"or lower sac.learning_rate ({config.sac.learning_rate})"
+            f"or lower {_learning_rate(config)}"
         )
+
+
+def _learning_rate(config: AgentConfig) -> str:
+    if config.algo in EXPANDING:
+        return f"ddpg.learning_rate ({config.ddpg.learning_rate})"
+    return f"sac.learning_rate ({config.sac.learning_rate})"
 
 
 def check_state(state: Any) -> None:
@@ -92,9 +100,9 @@ def check_state(state: Any) -> None:
         )
 
 
-def check_learner(faulty: Bool[ndarray, "P"], place: Place) -> None:
+def check_learner(learner: Learner, faulty: Bool[ndarray, "P"], place: Place) -> None:
     """Stop where the learner itself is damaged: no update can mend it."""
-    names = [name for name, bad in zip(SACState._fields, faulty, strict=True) if bad]
+    names = [name for name, bad in zip(learner.state._fields, faulty, strict=True) if bad]
     if names:
         raise NumbersError(
             f"numbers in the learner's {', '.join(names)} are not finite before {place}; "

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Generic, Literal, TypeVar
 
 from m2ac.algorithms.state import Counters
-from m2ac.config import AgentConfig
+from m2ac.config import MODELLED, AgentConfig
 
 Phase = Literal["exploring", "collecting", "fitting", "imagining", "learning"]
 
@@ -101,7 +101,7 @@ class Rhythm(ABC, Generic[P]):
 
     @property
     def _modelled(self) -> bool:
-        return self.config.algo != "sac"
+        return self.config.algo in MODELLED
 
     def _model_due(self) -> bool:
         counters = self.counters

@@ -22,8 +22,10 @@ from m2ac.dynamics import fit as single
 from m2ac.dynamics.ensemble import Ensemble
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
 from m2ac.imagination.rollout import Imagination
-from m2ac.learners import sac
-from m2ac.learners.sac import GuardedUpdates, SACState, Updates
+from m2ac.learners import sac, updating
+from m2ac.learners.choice import Learner
+from m2ac.learners.sac import SACState
+from m2ac.learners.updating import GuardedUpdates, Updates
 from m2ac.networks import MLP
 from m2ac.replay import Imagined, Real, add_real, grow_real, slots_used
 from m2ac.types import Key, Transition
@@ -39,7 +41,7 @@ _imagine: Any = unwrap(phases.imagine)
 _draw_batches: Any = unwrap(phases.draw_batches)
 _update_many: Any = unwrap(sac.update_many)
 _update_many_guarded: Any = unwrap(sac.update_many_guarded)
-_faulty_parts: Any = unwrap(sac.faulty_parts)
+_faulty_parts: Any = unwrap(updating.faulty_parts)
 _fit_slice_guarded: Any = unwrap(single.fit_slice_guarded)
 _fit_is_finite: Any = unwrap(single.fit_is_finite)
 _faulty_dynamics: Any = unwrap(single.faulty_dynamics)
@@ -73,10 +75,10 @@ def judge_model(
     return jax.vmap(judge)(ensemble, real, keys)
 
 
-@partial(jax.jit, static_argnames="discount")
-def judge_critics(learner: SACState, real: Real, entropy: Float[Array, "S"], *, discount: float) -> Returns:
+@partial(jax.jit, static_argnames="learner")
+def judge_critics(states: SACState, real: Real, bonus: Float[Array, "S"], *, learner: Learner) -> Returns:
     """Every learner's critics on the newest rows of its own."""
-    return jax.vmap(partial(_judge_critics, discount=discount))(learner, real, entropy)
+    return jax.vmap(partial(_judge_critics, learner=learner))(states, real, bonus)
 
 
 @partial(jax.jit, static_argnames="config")

@@ -34,11 +34,12 @@ from m2ac.algorithms.rhythm import Phase, Rhythm
 from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
 from m2ac.algorithms.training import FIT_SLICE, imagination, streams
 from m2ac.algorithms.watch import watch_metrics
-from m2ac.config import AgentConfig
+from m2ac.config import EXPANDING, MODELLED, AgentConfig
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
 from m2ac.envs.world import Played, World
 from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
+from m2ac.learners.choice import entropy_bonus, learner_of
 from m2ac.learners.sac import SACLosses, SACState
 from m2ac.replay import Imagined, Real
 from m2ac.types import RewardFn, TerminationFn, Transition
@@ -83,7 +84,9 @@ class ManySeeds(Rhythm[SeedsProgress]):
         """
         self.config = config
         self.worlds = tuple(worlds)
-        self.imagination = imagination(config, termination_fn, reward_fn) if config.algo != "sac" else None
+        assert config.algo not in EXPANDING, "seeds of Soft Actor-Critic alone are trained together"
+        self.learner = learner_of(config)
+        self.imagination = imagination(config, termination_fn, reward_fn) if config.algo in MODELLED else None
         if states is None:
             states = [_initial(config, world, learns_termination=termination_fn is None) for world in worlds]
         else:
@@ -94,7 +97,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         self._counters = states[0].counters._replace(skips=0)
         self._skips = [state.counters.skips for state in states]
         self._episodes = tuple(state.episode for state in states)
-        self._arrays: Arrays = _stacked(*(Arrays(s.learner, s.real, s.dynamics, s.imagined) for s in states))
+        self._arrays: Arrays = _stacked(*(_arrays_of(s) for s in states))
         self._streams = _stacked(*(streams(world.seed) for world in worlds))
         self._policies: tuple[ActingPolicy, ...] | None = None
         self._cycles: list[dict[str, Any]] = [{} for _ in worlds]
@@ -277,13 +280,13 @@ class ManySeeds(Rhythm[SeedsProgress]):
         skips = []
         for s, cycle in enumerate(self._cycles):
             own_losses = SACLosses(*(x[s] for x in losses))
-            skips.append(skips_of(own_losses, faulty[s], before=self._skips[s]))
-            count_skips(cycle, skips[s])
+            skips.append(skips_of(self.learner, own_losses, faulty[s], before=self._skips[s]))
+            count_skips(self.learner.group, cycle, skips[s])
         return after, without_skipped(losses, faulty), skips
 
     def _check_learners(self) -> None:
         for s, faulty in enumerate(np.asarray(seed_phases.faulty_parts(self._arrays.learner))):
-            check_learner(faulty, self._place(s))
+            check_learner(self.learner, faulty, self._place(s))
 
     def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> SeedsProgress:
         if ends_cycle:
@@ -311,8 +314,8 @@ class ManySeeds(Rhythm[SeedsProgress]):
             returns = self._critics_judged(losses)
             for s, own in enumerate(metrics):
                 own_losses = SACLosses(*(x[s] for x in losses))
-                own |= loss_metrics(own_losses) | self._cycles[s]
-                own |= watch_metrics(own_losses, rewards[s], self.config.sac)
+                own |= loss_metrics(self.learner.group, own_losses) | self._cycles[s]
+                own |= watch_metrics(own_losses, rewards[s], self.config)
                 own |= critic_metrics(returns[s], acted=acted(self._counters, self.config))
         self._cycles, self._losses = [{} for _ in self.worlds], []
         return tuple(metrics)
@@ -320,9 +323,13 @@ class ManySeeds(Rhythm[SeedsProgress]):
     def _critics_judged(self, losses: SACLosses) -> list[Returns]:
         """Every seed's critics beside what followed its newest real steps."""
         arrays = self._arrays
-        entropy = np.array([mean_of_finite(own) for own in np.asarray(losses.entropy)], dtype=np.float32)
-        discount = self.config.sac.discount
-        return self._each(seed_phases.judge_critics(arrays.learner, arrays.real, entropy, discount=discount))
+        bonus = np.array([mean_of_finite(own) for own in entropy_bonus(losses)], dtype=np.float32)
+        return self._each(seed_phases.judge_critics(arrays.learner, arrays.real, bonus, learner=self.learner))
+
+
+def _arrays_of(state: State) -> Arrays:
+    assert isinstance(state.learner, SACState)
+    return Arrays(state.learner, state.real, state.dynamics, state.imagined)
 
 
 def _initial(config: AgentConfig, world: World, *, learns_termination: bool) -> State:

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from m2ac.config import AgentConfig, mask_rates
+from m2ac.config import MODELLED, AgentConfig, mask_rates
 from m2ac.dynamics.fit import Dynamics, init_dynamics
 from m2ac.imagination.mask import most_rows_kept
-from m2ac.learners.sac import SACState, init_sac
+from m2ac.learners.choice import LearnerState, learner_of
 from m2ac.replay import Imagined, Real, empty_imagined, empty_real
 from m2ac.types import Key
 
@@ -22,7 +22,7 @@ class Counters(NamedTuple):
 
     steps: int = 0  # environment steps
     updates: int = 0  # updates of the learner
-    fits: int = 0  # fits of the model, each followed by a rollout phase
+    fits: int = 0  # fits of the model, each followed by a rollout phase; or slices of a world model's pre-training
     modelled_at: int = -1  # the step of the last of them
     skips: int = 0  # updates in a row, up to the last one, left out because their numbers were not finite
 
@@ -39,7 +39,7 @@ class Episode(NamedTuple):
 class State(NamedTuple):
     """Line 2 of Algorithm 1 and everything that grows from it."""
 
-    learner: SACState
+    learner: LearnerState
     real: Real
     dynamics: Dynamics | None
     imagined: Imagined | None
@@ -82,18 +82,19 @@ def _no_episode(obs_dim: int) -> Episode:
 @partial(jax.jit, static_argnums=(1, 2, 3, 4, 5))
 def _init_arrays(
     key: Key, config: AgentConfig, obs_dim: int, action_dim: int, learns_termination: bool, slots: int | None
-) -> tuple[SACState, Real, Dynamics | None, Imagined | None]:
+) -> tuple[LearnerState, Real, Dynamics | None, Imagined | None]:
     """One program instead of a hundred small ones, which would take seconds to compile."""
     key_learner, key_dynamics = jax.random.split(key)
     assert config.replay.capacity is not None
     dynamics, imagined = None, None
-    if config.algo != "sac":
+    if config.algo in MODELLED:
         assert config.retain is not None
         dynamics = init_dynamics(
             config.model, obs_dim, action_dim, learns_termination=learns_termination, key=key_dynamics
         )
         imagined = empty_imagined(config.retain, rows_per_phase(config), obs_dim, action_dim)
-    learner = init_sac(config.sac, obs_dim, action_dim, key=key_learner)
+    chosen = learner_of(config)
+    learner: LearnerState = chosen.init(chosen.how, obs_dim, action_dim, key=key_learner)
     real = empty_real(config.replay.capacity, obs_dim, action_dim, slots=slots)
     return learner, real, dynamics, imagined
 

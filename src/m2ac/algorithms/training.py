@@ -1,5 +1,8 @@
 """Algorithm 1 as a loop: M2AC, with MBPO as the case that keeps everything and SAC as the case without a model.
 
+DDPG, MVE and STEVE are the same loop with another learner, whose world model, if any, is trained before the first
+update and then in every one.
+
 Training yields its progress at every point where it can be looked at, evaluated, saved or left; it prints nothing and
 writes nothing.
 """
@@ -41,7 +44,7 @@ from m2ac.algorithms.numbers import (
 from m2ac.algorithms.rhythm import Phase, Rhythm
 from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
 from m2ac.algorithms.watch import reward_range, watch_metrics
-from m2ac.config import AgentConfig, mask_rates
+from m2ac.config import MODELLED, AgentConfig, mask_rates
 from m2ac.dynamics.fit import (
     Dynamics,
     Fit,
@@ -57,10 +60,15 @@ from m2ac.dynamics.uncertainty import SCORES
 from m2ac.envs.world import EnvError, Played, World
 from m2ac.imagination.mask import keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
+from m2ac.learners import ddpg
 from m2ac.learners.acting import ActingPolicy
-from m2ac.learners.sac import SACLosses, SACState, faulty_parts, update_many, update_many_guarded
+from m2ac.learners.choice import LearnerState, Losses, acting_policy, entropy_bonus, learner_of, losses_of
+from m2ac.learners.updating import faulty_parts
 from m2ac.replay import first_slots, grow_real
 from m2ac.types import Key, RewardFn, TerminationFn, Transition
+
+PRETRAIN_SLICE = 250
+"""Updates of a world model between two chances to stop."""
 
 FIT_SLICE = 250
 """Batches of a fit between two chances to stop: some seconds on a laptop."""
@@ -108,13 +116,14 @@ class Training(Rhythm[Progress]):
         self.world = world
         if state is not None:
             check_state(state)
-        self.imagination = imagination(config, termination_fn, reward_fn) if config.algo != "sac" else None
+        self.learner = learner_of(config)
+        self.imagination = imagination(config, termination_fn, reward_fn) if config.algo in MODELLED else None
         self.state = state or init_state(
             config, world.obs_dim, world.action_dim, learns_termination=termination_fn is None
         )
         self._streams = streams(config.seed)
         self._cycle: dict[str, Any] = {}
-        self._losses: list[SACLosses] = []
+        self._losses: list[Losses] = []
         self._ended: Played | None = None
 
     @property
@@ -128,7 +137,7 @@ class Training(Rhythm[Progress]):
 
     def acting_policy(self) -> ActingPolicy:
         """The current policy, for use outside of compiled code."""
-        return ActingPolicy(self.state.learner.policy)
+        return acting_policy(self.config, self.state.learner.policy)
 
     def rejoin(self) -> bool:
         """Bring the environment to the middle of the episode under way, by playing its stored actions again.
@@ -199,7 +208,48 @@ class Training(Rhythm[Progress]):
             )
         self._took("collect", started)
 
+    def _pretrained(self) -> int:
+        """Updates that a world model had on its own."""
+        return self.state.counters.fits * PRETRAIN_SLICE
+
+    def _model_due(self) -> bool:
+        if self._modelled:
+            return super()._model_due()
+        world = getattr(self.state.learner, "world", None)
+        return world is not None and self._pretrained() < (self.config.world.pretrain or 0)
+
     def _model(self) -> Iterator[Progress]:
+        """Lines 5-7 of Algorithm 1, or what comes in their place before the first update of STEVE and MVE."""
+        yield from self._fit_and_imagine() if self._modelled else self._pretrain()
+
+    def _pretrain(self) -> Iterator[Progress]:
+        """A world model learns the random steps before values look ahead with it."""
+        config, how = self.config, self.learner.how
+        assert config.world.pretrain is not None
+        losses: list[Float[np.ndarray, "N"]] = []
+        while self._model_due():
+            state = self.state
+            assert isinstance(state.learner, ddpg.DDPGState)
+            started = time.perf_counter()
+            count = min(PRETRAIN_SLICE, config.world.pretrain - self._pretrained())
+            batches, key = phases.draw_batches(
+                state.real,
+                None,
+                self._streams.fit,
+                np.int32(state.counters.fits),
+                batches=count,
+                batch_size=self.learner.batch_size,
+                real_share=config.replay.real_share,
+            )
+            learner, loss = ddpg.pretrain(state.learner, batches, how, key=key)
+            losses.append(np.asarray(loss))
+            counters = state.counters._replace(fits=state.counters.fits + 1, modelled_at=state.counters.steps)
+            self.state = state._replace(learner=learner, counters=counters)
+            self._cycle["ddpg/pretrain_loss"] = float(losses[-1].mean())
+            self._took("fit", started)
+            yield self._progress("fitting")
+
+    def _fit_and_imagine(self) -> Iterator[Progress]:
         """Lines 5-7 of Algorithm 1: fit the ensemble, then imagine with it."""
         state, config = self.state, self.config
         assert state.dynamics is not None
@@ -286,11 +336,11 @@ class Training(Rhythm[Progress]):
             self._streams.learn,
             np.int32(state.counters.updates),
             batches=config.updates_per_step,
-            batch_size=config.sac.batch_size,
+            batch_size=self.learner.batch_size,
             real_share=config.replay.real_share,
         )
         place, skips = self._place, Skips()
-        learner, losses, finite = update_many(state.learner, batches, config.sac, key=key)
+        learner, losses, finite = self.learner.update_many(state.learner, batches, self.learner.how, key=key)
         if not finite:
             learner, losses, skips = self._without_faults(batches, key)
         updates = state.counters.updates + config.updates_per_step
@@ -301,14 +351,14 @@ class Training(Rhythm[Progress]):
         self._took("learn", started)
         check_skips(skips, config, state.real, place)
 
-    def _without_faults(self, batches: Transition, key: Key) -> tuple[SACState, SACLosses, Skips]:
+    def _without_faults(self, batches: Transition, key: Key) -> tuple[LearnerState, Losses, Skips]:
         """The same updates again, without those whose numbers are not finite."""
-        learner, counters = self.state.learner, self.state.counters
-        check_learner(np.asarray(faulty_parts(learner)), self._place)
-        after, *told = update_many_guarded(learner, batches, self.config.sac, key=key)
+        state, counters = self.state.learner, self.state.counters
+        check_learner(self.learner, np.asarray(faulty_parts(state)), self._place)
+        after, *told = self.learner.update_many_guarded(state, batches, self.learner.how, key=key)
         losses, faulty = jax.device_get(told)
-        skips = skips_of(losses, faulty, before=counters.skips)
-        count_skips(self._cycle, skips)
+        skips = skips_of(self.learner, losses, faulty, before=counters.skips)
+        count_skips(self.learner.group, self._cycle, skips)
         return after, without_skipped(losses, faulty), skips
 
     def now(self) -> Progress:
@@ -317,7 +367,7 @@ class Training(Rhythm[Progress]):
 
     def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> Progress:
         if ends_cycle:
-            check_learner(np.asarray(faulty_parts(self.state.learner)), self._place)
+            check_learner(self.learner, np.asarray(faulty_parts(self.state.learner)), self._place)
         metrics = self.cycle_metrics() if ends_cycle else None
         ended, self._ended = self._ended, None
         return Progress(self.step, phase, not self._updates_due(), metrics, ended)
@@ -339,25 +389,25 @@ class Training(Rhythm[Progress]):
         if any(not isinstance(value, int | float) for name, value in cycle.items() if name.startswith("time/")):
             raise ValueError("times that are no numbers")
         self._cycle = dict(cycle)
-        self._losses = [SACLosses(*(losses[name] for name in SACLosses._fields))] if losses else []
+        self._losses = [losses_of(self.learner, losses)] if losses else []
 
     def cycle_metrics(self) -> Mapping[str, Any]:
         """What happened since the last call or the start of the cycle, as plain numbers."""
         metrics = {"step": self.step, "updates": self.state.counters.updates, **self._cycle}
         if self._losses:
             losses = jax.tree.map(lambda *x: np.concatenate(x), *self._losses)
-            metrics |= loss_metrics(losses) | self._cycle
-            metrics |= watch_metrics(losses, np.asarray(reward_range(self.state.real)), self.config.sac)
+            metrics |= loss_metrics(self.learner.group, losses) | self._cycle
+            metrics |= watch_metrics(losses, np.asarray(reward_range(self.state.real)), self.config)
             metrics |= self._critics_judged(losses)
         self._cycle, self._losses = {}, []
         return metrics
 
-    def _critics_judged(self, losses: SACLosses) -> dict[str, Any]:
+    def _critics_judged(self, losses: Losses) -> dict[str, Any]:
         """The critics beside what followed the newest real steps."""
-        config, state = self.config, self.state
-        entropy = np.float32(mean_of_finite(np.asarray(losses.entropy)))
-        returns = judge_critics(state.learner, state.real, entropy, discount=config.sac.discount)
-        return critic_metrics(returns, acted=acted(state.counters, config))
+        state = self.state
+        bonus = np.float32(mean_of_finite(entropy_bonus(losses)))
+        returns = judge_critics(state.learner, state.real, bonus, learner=self.learner)
+        return critic_metrics(returns, acted=acted(state.counters, self.config))
 
 
 def imagination(config: AgentConfig, termination_fn: TerminationFn | None, reward_fn: RewardFn | None) -> Imagination:

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from m2ac.algorithms.numbers import mean_of_finite
-from m2ac.config import SACConfig
+from m2ac.config import AgentConfig
+from m2ac.learners.choice import Losses
 from m2ac.learners.sac import SACLosses
 from m2ac.replay import Real
 
@@ -42,18 +43,22 @@ def value_bounds(lowest: float, highest: float, bonus: float, discount: float) -
     return low - room, high + room
 
 
-def watch_metrics(losses: SACLosses, rewards: Float[np.ndarray, "2"], config: SACConfig) -> dict[str, Any]:
+def watch_metrics(losses: Losses, rewards: Float[np.ndarray, "2"], config: AgentConfig) -> dict[str, Any]:
     """The mean value of a cycle beside the bounds that the real rewards allow.
 
     Imagined rewards are not the measure: they can be wrong, which is what this is to show. The entropy bonus counts
     with the temperature at the start where that was higher: values follow it by some cycles.
     """
-    temperature, entropy, values = (np.asarray(x) for x in (losses.temperature, losses.entropy, losses.value))
+    values = np.asarray(losses.value)
     made = np.isfinite(values)
     if not made.any():
         return {}
-    bonus = max(float(temperature[made].max()), config.temperature) * float(np.abs(entropy[made]).max())
-    low, high = value_bounds(float(rewards[0]), float(rewards[1]), bonus, config.discount)
+    bonus, discount = 0.0, config.ddpg.discount
+    if isinstance(losses, SACLosses):
+        temperature, entropy = np.asarray(losses.temperature)[made], np.asarray(losses.entropy)[made]
+        bonus = max(float(temperature.max()), config.sac.temperature) * float(np.abs(entropy).max())
+        discount = config.sac.discount
+    low, high = value_bounds(float(rewards[0]), float(rewards[1]), bonus, discount)
     value = mean_of_finite(values)
     return {
         "watch/value_lowest": low,
@@ -66,16 +71,17 @@ def notices(metrics: Mapping[str, Any], *, seed: int) -> dict[str, str]:
     """What a user should be told of a cycle, by kind, so that each kind can be told once; mostly nothing."""
     where = f"in the cycle up to step {metrics['step']} (seed {seed})"
     told = {}
+    group = "ddpg" if "ddpg/value" in metrics else "sac"
     if metrics.get("watch/value_beyond"):
         told["values"] = (
-            f"the critics' mean value {metrics['sac/value']:.4g} {where} is beyond what the rewards allow, "
+            f"the critics' mean value {metrics[f'{group}/value']:.4g} {where} is beyond what the rewards allow, "
             f"{metrics['watch/value_lowest']:.4g} to {metrics['watch/value_highest']:.4g}: they may be diverging; "
-            f"lower sac.learning_rate or model rewards more cautiously (a lower mask.rate, a shorter horizon)"
+            f"lower {group}.learning_rate or model rewards more cautiously (a lower mask.rate, a shorter horizon)"
         )
-    if metrics.get("sac/skipped_updates"):
+    if metrics.get(f"{group}/skipped_updates"):
         told["updates"] = (
-            f"{metrics['sac/skipped_updates']} updates {where} were skipped because their numbers were not finite, "
-            f"the last with {metrics['sac/skipped_because']}; scale rewards and observations to about 1"
+            f"{metrics[f'{group}/skipped_updates']} updates {where} were skipped because their numbers were not "
+            f"finite, the last with {metrics[f'{group}/skipped_because']}; scale rewards and observations to about 1"
         )
     if metrics.get("model/skipped_batches"):
         told["batches"] = (

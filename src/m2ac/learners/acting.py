@@ -28,6 +28,10 @@ class ActingPolicy:
         """Numbers in an action."""
         return int(self.layers[-1][1].shape[0]) // 2
 
+    def draw(self, rng: np.random.Generator, *shape: int) -> Float[ndarray, "*noise"]:
+        """The noise that a call takes for observations of that shape, without their last axis."""
+        return rng.standard_normal((*shape, self.action_dim)).astype(np.float32)
+
     def __call__(
         self, obs: Float[ndarray, "*B D"], noise: Float[ndarray, "*B A"] | None = None
     ) -> Float[ndarray, "*B A"]:
@@ -40,3 +44,33 @@ class ActingPolicy:
         if noise is not None:
             mean = mean + np.exp(np.clip(log_std, MIN_LOG_STD, MAX_LOG_STD)) * noise
         return np.tanh(mean)
+
+
+class DeterministicPolicy(ActingPolicy):
+    """A policy whose network gives the action alone; to explore, single numbers of it are now and then disturbed."""
+
+    def __init__(self, layers: Iterable[tuple[Any, Any]], *, exploration: float = 0.0) -> None:
+        """`exploration` is the probability with which each number is disturbed."""
+        super().__init__(layers)
+        self.exploration = exploration
+
+    @property
+    def action_dim(self) -> int:
+        """Numbers in an action."""
+        return int(self.layers[-1][1].shape[0])
+
+    def draw(self, rng: np.random.Generator, *shape: int) -> Float[ndarray, "*noise"]:
+        """Standard normal, and 0 where nothing is disturbed."""
+        noise = super().draw(rng, *shape)
+        return np.where(rng.random(noise.shape) < self.exploration, noise, np.float32(0.0))
+
+    def __call__(
+        self, obs: Float[ndarray, "*B D"], noise: Float[ndarray, "*B A"] | None = None
+    ) -> Float[ndarray, "*B A"]:
+        """The action, or with noise one that is disturbed before its tanh; in [-1, 1]."""
+        x = obs
+        for weight, bias in self.layers[:-1]:
+            x = np.maximum(x @ weight + bias, 0.0)
+        weight, bias = self.layers[-1]
+        raw = x @ weight + bias
+        return np.tanh(raw if noise is None else raw + noise)

@@ -9,18 +9,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from m2ac.config import SACConfig
-from m2ac.finite import all_finite
 from m2ac.learners import tanh_normal
+from m2ac.learners.updating import GuardedUpdates, Updates, scanned, scanned_guarded
 from m2ac.networks import MLP, apply_mlp, glorot_uniform, init_mlp
 from m2ac.types import Key, Transition
 
 Critics = tuple[MLP, MLP]
-
-UNROLL = 2
-"""Updates per round of the compiled loop: of two, one reads what the other wrote; a single one would copy it back."""
 
 
 class SACState(NamedTuple):
@@ -43,26 +40,6 @@ class SACLosses(NamedTuple):
     temperature: Float[Array, "*N"]
     entropy: Float[Array, "*N"]
     value: Float[Array, "*N"]
-
-
-class Updates(NamedTuple):
-    """Updates made one after the other, and whether every number in them was finite."""
-
-    state: SACState
-    losses: SACLosses
-    finite: Bool[Array, ""]
-
-
-class GuardedUpdates(NamedTuple):
-    """Updates of which those with a number that is not finite were left out."""
-
-    state: SACState
-    losses: SACLosses  # of all updates, those that were left out as well
-    faulty: Bool[Array, "N 12"]  # which of PARTS was not finite; an update with any of them was left out
-
-
-PARTS = (*SACLosses._fields, *SACState._fields)
-"""Where a number that is not finite can show itself in an update."""
 
 
 def init_sac(config: SACConfig, obs_dim: int, action_dim: int, *, key: Key) -> SACState:
@@ -93,6 +70,11 @@ def sample_action(policy: MLP, obs: Float[Array, "B D"], key: Key) -> Float[Arra
     """Actions drawn from π(·|s)."""
     p = distribution(policy, obs)
     return tanh_normal.sample(p, jax.random.normal(key, p.mean.shape))[0]
+
+
+def mean_action(policy: MLP, obs: Float[Array, "*B D"]) -> Float[Array, "*B A"]:
+    """What is done where nothing is left to chance."""
+    return jnp.tanh(distribution(policy, obs).mean)
 
 
 def values(critics: Critics, obs: Float[Array, "*B D"], action: Float[Array, "*B A"]) -> Float[Array, "2 *B"]:
@@ -180,26 +162,7 @@ def update_many(state: SACState, batches: Transition, config: SACConfig, *, key:
 
     The given state stays as it was: where something was not finite, `update_many_guarded` begins there again.
     """
-    after, losses = jax.lax.scan(
-        lambda s, x: update(s, x[0], x[1], config), state, (batches, _noise(batches, key)), unroll=UNROLL
-    )
-    return Updates(after, losses, _no_trace(after) & all_finite(losses))
-
-
-def _no_trace(state: SACState) -> Bool[Array, ""]:
-    """Whether no gradient since a finite state was without bounds: each one stays in Adam's second moments.
-
-    Their sum, as none is negative: it costs a tenth of looking at every number of the state.
-    """
-    optimisers = (state.policy_optimiser, state.critic_optimiser, state.temperature_optimiser)
-    moments = jax.tree.leaves([optax.tree_utils.tree_get(optimiser, "nu") for optimiser in optimisers])
-    return jnp.isfinite(jnp.sum(jnp.stack([jnp.sum(moment) for moment in moments])))
-
-
-@jax.jit
-def faulty_parts(state: SACState) -> Bool[Array, "7"]:
-    """Which fields of the state hold a number that is not finite."""
-    return ~jnp.stack([all_finite(part) for part in state])
+    return scanned(lambda s, b, n: update(s, b, n, config), state, batches, _noise(batches, key))
 
 
 @partial(jax.jit, static_argnames="config")
@@ -208,13 +171,4 @@ def update_many_guarded(state: SACState, batches: Transition, config: SACConfig,
 
     Another program, compiled when it is first needed: what it makes differs from `update_many` in the last digits.
     """
-
-    def guarded(
-        state: SACState, batch_and_noise: tuple[Transition, Array]
-    ) -> tuple[SACState, tuple[SACLosses, Bool[Array, "12"]]]:
-        after, losses = update(state, *batch_and_noise, config)
-        faulty = ~jnp.stack([all_finite(part) for part in (*losses, *after)])
-        return jax.tree.map(partial(jnp.where, jnp.any(faulty)), state, after), (losses, faulty)
-
-    state, (losses, faulty) = jax.lax.scan(guarded, state, (batches, _noise(batches, key)))
-    return GuardedUpdates(state, losses, faulty)
+    return scanned_guarded(lambda s, b, n: update(s, b, n, config), state, batches, _noise(batches, key))

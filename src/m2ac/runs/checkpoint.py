@@ -23,7 +23,7 @@ from m2ac.algorithms.state import State, state_shapes
 from m2ac.config import AgentConfig, RunConfig
 from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
-from m2ac.learners.sac import SACLosses
+from m2ac.learners.choice import acting_policy, learner_of
 from m2ac.replay import Real, first_slots
 from m2ac.runs import disk
 from m2ac.runs.disk import dump_json
@@ -193,7 +193,8 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path / STATE} is damaged: its counters do not fit together; {_ANOTHER}")
     losses = _read(path / LOSSES, *written[LOSSES], at_most=LARGEST_LOSSES) if LOSSES in written else {}
     kinds = {(array.ndim, array.size, array.dtype.name) for array in losses.values()}
-    if losses and (set(losses) != set(SACLosses._fields) or kinds != {(1, losses["value"].size, "float32")}):
+    names = set(learner_of(config).losses._fields)
+    if losses and (set(losses) != names or kinds != {(1, losses["value"].size, "float32")}):
         raise CheckpointError(f"{path / LOSSES} is damaged: it does not hold the losses of a cycle; {_ANOTHER}")
     return Checkpoint(path, state, config, manifest, losses)
 
@@ -312,8 +313,8 @@ def save_policy(path: Path, policy: ActingPolicy) -> None:
         disk.write_atomically(path, serialised(arrays))
 
 
-def load_policy(path: Path) -> ActingPolicy:
-    """The inverse of `save_policy`."""
+def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
+    """The inverse of `save_policy`; the configuration says what kind of policy it is, SAC's without one."""
     remedy = "continue the training, which writes it"
     try:
         arrays = read_tensors(path, at_most=LARGEST_POLICY)
@@ -328,7 +329,7 @@ def load_policy(path: Path) -> ActingPolicy:
         fits = weight.shape == (widths[i], widths[i + 1]) and bias.ndim == 1
         if not fits or weight.dtype != np.float32 or bias.dtype != np.float32:
             raise CheckpointError(f"{path} holds a policy whose layer {i} does not fit the one before; {remedy}")
-    return ActingPolicy(layers)
+    return acting_policy(config or AgentConfig(), layers)
 
 
 def _filled(shapes: State, arrays: dict[str, np.ndarray], file: Path) -> State:
