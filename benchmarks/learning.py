@@ -147,12 +147,12 @@ def _short(value: float | None) -> float | str:
 
 
 def gather(runs: Sequence[Run]) -> None:
-    """Write what there is of the runs to `results/`."""
-    begun = [run for run in runs if (run.directory / "evals.csv").exists()]
-    _write(ROOT / "results" / "learning.csv", [row for run in begun for row in evaluations(run)])
-    _write(ROOT / "results" / "learning-trust.csv", [row for run in begun for row in trust(run)])
-    commands = "\n".join(f"taskset -c 0 m2ac {shlex.join(run.arguments)}" for run in begun)
-    about = json.loads((begun[0].directory / "environment.json").read_text())
+    """Write the finished ones of the runs to `results/`."""
+    done = [run for run in runs if (run.directory / "DONE").exists()]
+    _write(ROOT / "results" / "learning.csv", [row for run in done for row in evaluations(run)])
+    _write(ROOT / "results" / "learning-trust.csv", [row for run in done for row in trust(run)])
+    commands = "\n".join(f"taskset -c 0 m2ac {shlex.join(run.arguments)}" for run in done)
+    about = json.loads((done[0].directory / "environment.json").read_text())
     told = {name: about[name] for name in ("python", "cpu", "cores_usable", "packages")}
     (ROOT / "results" / "learning.json").write_text(
         json.dumps({"commands": commands.splitlines(), "environment": told}, indent=2) + "\n"
