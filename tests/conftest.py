@@ -24,6 +24,13 @@ PARTS_WITH_SHAPES = ["networks", "replay", "dynamics", "imagination", "learners"
 install_import_hook([f"m2ac.{part}" for part in PARTS_WITH_SHAPES], "beartype.beartype")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def programs_of_one_file():
+    """Each compiled program takes some maps of memory, of which Linux allows a process 65 530; past that it crashes."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def compilations():
     """A list that grows by one with every program that is compiled or fetched from the cache."""
