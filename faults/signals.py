@@ -29,10 +29,11 @@ def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
         said = ""
         if process is not None:
             _, said = process.communicate(timeout=LONGEST)
-            if (out / "config.json").exists() and process.returncode and "exploring" in said:
+            began, was_over = "exploring" in said, " finished " in said
+            if began and not was_over and process.returncode:
                 break
         # How long a run takes changes with the load of the machine.
-        if "finished" in said or process is None:  # nothing was left to stop
+        if process is None or " finished " in said:  # nothing was left to stop
             early, late = min(early, 0.8 * moment), moment
         else:  # training had not begun, so there was nothing to save
             early, late = moment, max(late, 1.2 * moment)
