@@ -40,9 +40,7 @@ TAIL = 0.2
 class ModelErrors(NamedTuple):
     """What the model said of the newest real rows, beside what happened; the oldest row first."""
 
-    error: Float[
-        Array, "N"
-    ]  # of the drawn member's mean; root mean square over reward and observation, in their spreads
+    error: Float[Array, "N"]  # of the drawn mean: root mean square over reward and observation, in their spreads
     reward_error: Float[Array, "N"]  # predicted minus real
     scores: Float[Array, "E N"]  # of every estimator, in the order of SCORES
     deviations: Float[Array, "N D1"]  # of the real outcome from the drawn mean, in predicted standard deviations
@@ -60,7 +58,7 @@ class _Alone(NamedTuple):
 class Returns(NamedTuple):
     """What the critics say of the newest real rows, beside what came after; the oldest row first."""
 
-    value: Float[Array, "N"]  # mean of both critics
+    value: Float[Array, "N"]  # mean of the critics
     reward: Float[Array, "N"]  # discounted sum of what followed; after the last step seen, the critics' own word
     bonus: Float[Array, "N"]  # the entropy bonus that belongs to it
     unknown: Float[Array, "N"]  # weight of the critics' own word

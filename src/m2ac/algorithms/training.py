@@ -226,7 +226,6 @@ class Training(Rhythm[Progress]):
         """A world model learns the random steps before values look ahead with it."""
         config, how = self.config, self.learner.how
         assert config.world.pretrain is not None
-        losses: list[Float[np.ndarray, "N"]] = []
         while self._model_due():
             state = self.state
             assert isinstance(state.learner, ddpg.DDPGState)
@@ -242,10 +241,9 @@ class Training(Rhythm[Progress]):
                 real_share=config.replay.real_share,
             )
             learner, loss = ddpg.pretrain(state.learner, batches, how, key=key)
-            losses.append(np.asarray(loss))
             counters = state.counters._replace(fits=state.counters.fits + 1, modelled_at=state.counters.steps)
             self.state = state._replace(learner=learner, counters=counters)
-            self._cycle["ddpg/pretrain_loss"] = float(losses[-1].mean())
+            self._cycle["ddpg/pretrain_loss"] = float(np.mean(loss))
             self._took("fit", started)
             yield self._progress("fitting")
 

@@ -28,6 +28,13 @@ class ActingPolicy:
         """Numbers in an action."""
         return int(self.layers[-1][1].shape[0]) // 2
 
+    def _output(self, obs: Float[ndarray, "*B D"]) -> Float[ndarray, "*B O"]:
+        x = obs
+        for weight, bias in self.layers[:-1]:
+            x = np.maximum(x @ weight + bias, 0.0)
+        weight, bias = self.layers[-1]
+        return x @ weight + bias
+
     def draw(self, rng: np.random.Generator, *shape: int) -> Float[ndarray, "*noise"]:
         """The noise that a call takes for observations of that shape, without their last axis."""
         return rng.standard_normal((*shape, self.action_dim)).astype(np.float32)
@@ -36,11 +43,7 @@ class ActingPolicy:
         self, obs: Float[ndarray, "*B D"], noise: Float[ndarray, "*B A"] | None = None
     ) -> Float[ndarray, "*B A"]:
         """The mean action, or with standard normal noise a sampled one; in [-1, 1]."""
-        x = obs
-        for weight, bias in self.layers[:-1]:
-            x = np.maximum(x @ weight + bias, 0.0)
-        weight, bias = self.layers[-1]
-        mean, log_std = np.split(x @ weight + bias, 2, axis=-1)
+        mean, log_std = np.split(self._output(obs), 2, axis=-1)
         if noise is not None:
             mean = mean + np.exp(np.clip(log_std, MIN_LOG_STD, MAX_LOG_STD)) * noise
         return np.tanh(mean)
@@ -68,9 +71,5 @@ class DeterministicPolicy(ActingPolicy):
         self, obs: Float[ndarray, "*B D"], noise: Float[ndarray, "*B A"] | None = None
     ) -> Float[ndarray, "*B A"]:
         """The action, or with noise one that is disturbed before its tanh; in [-1, 1]."""
-        x = obs
-        for weight, bias in self.layers[:-1]:
-            x = np.maximum(x @ weight + bias, 0.0)
-        weight, bias = self.layers[-1]
-        raw = x @ weight + bias
+        raw = self._output(obs)
         return np.tanh(raw if noise is None else raw + noise)
