@@ -23,6 +23,11 @@ COMMON = [
     *("--world.reward-hidden", "16", "--world.reward-layers", "1", "--world.pretrain", "300"),
     *("--final-episodes", "1", "--checkpoint-every", "25", "--no-tensorboard"),
 ]
+_PPO = [
+    *("--env", "Pendulum-v1", "--steps", "2000", "--ppo.rollout", "120", "--ppo.envs", "3", "--ppo.batch-size", "20"),
+    *("--ppo.hidden", "16", "--eval-every", "200", "--eval-episodes", "1", "--final-episodes", "1"),
+    *("--checkpoint-every", "50", "--no-tensorboard"),
+]
 _MODEL = ["--horizon", "2", *COMMON]
 KINDS = {
     "m2ac": ["--algo", "m2ac", *_MODEL],
@@ -33,6 +38,7 @@ KINDS = {
     "steve": ["--algo", "steve", *COMMON],
     "mve": ["--algo", "mve", *COMMON],
     "ddpg": ["--algo", "ddpg", *COMMON],
+    "ppo": ["--algo", "ppo", *_PPO],
     "mbpo, epoch rhythm": ["--algo", "mbpo", "--rhythm", "epoch", *_MODEL],
 }
 """Runs of all phases: collecting, fits with early stopping, masked rollouts, updates, evaluations, saves."""

@@ -25,7 +25,8 @@ from m2ac.algorithms.diagnostics import (
     window,
 )
 from m2ac.algorithms.state import Counters
-from m2ac.config import AgentConfig, SACConfig, resolve
+from m2ac.config import AgentConfig, resolve
+from m2ac.learner_config import SACConfig
 from m2ac.learners.choice import learner_of
 from m2ac.learners.sac import init_sac
 from m2ac.replay import add_real, empty_real
@@ -194,6 +195,6 @@ def test_judging_changes_nothing_in_a_training(monkeypatch):
     judged, alone = training(), training()
     ran(judged, 110)
     monkeypatch.setattr(loop, "fresh_rows", lambda *_: 0)
-    monkeypatch.setattr(loop.Training, "_critics_judged", lambda *_: {})
+    monkeypatch.setattr(loop.Training, "_judged_critics", lambda *_: {})
     assert not any("fresh/rows" in p.metrics for p in ran(alone, 110) if p.metrics)
     assert_same(judged.state, alone.state)

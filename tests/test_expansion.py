@@ -12,11 +12,12 @@ from tiny import TINY_SAC
 
 from m2ac import learn_together
 from m2ac.agent import AGENTS
-from m2ac.algorithms import training as loop
-from m2ac.algorithms.training import Training
-from m2ac.config import AgentConfig, DDPGConfig, WorldConfig, resolve
+from m2ac.algorithms import value_expansion as loop
+from m2ac.algorithms.value_expansion import ValueExpansion
+from m2ac.config import AgentConfig, resolve
 from m2ac.envs import make_env
 from m2ac.envs.world import World
+from m2ac.learner_config import DDPGConfig, WorldConfig
 from m2ac.learners import ddpg
 from m2ac.learners.acting import DeterministicPolicy
 from m2ac.learners.choice import expansion_of
@@ -191,10 +192,10 @@ def test_targets_are_copies_after_so_many_updates():
         assert_same(state.targets, state.critics if count == 3 else before)
 
 
-def training(algo, *, steps=150, **settings) -> Training:
+def training(algo, *, steps=150, **settings) -> ValueExpansion:
     base = override(AgentConfig(algo=algo), {**SMALL, **settings})
     world = World(make_env("Pendulum-v1"), seed=base.seed, stream="train")
-    return Training(resolve(base, {}, action_dim=world.action_dim, steps=steps), world)
+    return ValueExpansion(resolve(base, {}, action_dim=world.action_dim, steps=steps), world)
 
 
 def test_ddpg_is_mve_at_horizon_0_bit_for_bit():
@@ -239,7 +240,7 @@ def test_a_training_that_was_left_goes_on_exactly(algo, tmp_path, monkeypatch):
         checkpoint.save(tmp_path / str(stop), left.state, left.config, losses=losses)
         found = checkpoint.load(tmp_path / str(stop))
         world = World(make_env("Pendulum-v1"), seed=0, stream="train")
-        again = Training(found.config, world, state=found.state)
+        again = ValueExpansion(found.config, world, state=found.state)
         again.take_up(cycle, found.losses)
         assert again.rejoin()
         ran(again, 110)

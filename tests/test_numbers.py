@@ -17,10 +17,11 @@ from m2ac.algorithms.numbers import NumbersError, Place, Skips, check_dynamics, 
 from m2ac.algorithms.seeds import ManySeeds
 from m2ac.algorithms.training import Training
 from m2ac.algorithms.watch import notices, reward_range, value_bounds, watch_metrics
-from m2ac.config import AgentConfig, SACConfig, resolve
+from m2ac.config import AgentConfig, resolve
 from m2ac.dynamics.fit import best_members, finish_fit, fit_is_finite, fit_slice, fit_slice_guarded, start_fit
 from m2ac.envs.world import EnvError, World
 from m2ac.finite import first_faulty
+from m2ac.learner_config import SACConfig
 from m2ac.learners.choice import learner_of
 from m2ac.learners.sac import SACLosses, init_sac, update, update_many, update_many_guarded
 from m2ac.runs.checkpoint import named_arrays
@@ -380,7 +381,8 @@ def test_values_beyond_the_bounds_are_told() -> None:
     def told(value: float) -> dict[str, Any]:
         losses = SACLosses(*(np.full(4, x, np.float32) for x in (1.0, 1.0, 0.1, 0.5, value)))
         config = SACConfig(discount=0.9, temperature=0.1)
-        return watch_metrics(losses, np.array([-1.0, 1.0]), AgentConfig(sac=config)) | {"sac/value": value, "step": 500}
+        learner = learner_of(AgentConfig(algo="sac", sac=config))
+        return watch_metrics(losses, np.array([-1.0, 1.0]), learner) | {"sac/value": value, "step": 500}
 
     assert told(11.0)["watch/value_beyond"] == 0
     beyond = told(-20.0)

@@ -8,7 +8,7 @@ import pytest
 from gradients import check_gradient
 from scipy import stats
 
-from m2ac.config import SACConfig
+from m2ac.learner_config import SACConfig
 from m2ac.learners import tanh_normal
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import (

@@ -8,20 +8,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from m2ac.config import (
-    AgentConfig,
-    DDPGConfig,
-    MaskConfig,
-    ModelConfig,
-    ReplayConfig,
-    RunConfig,
-    SACConfig,
-    WorldConfig,
-)
+from m2ac.config import AgentConfig, MaskConfig, ModelConfig, ReplayConfig, RunConfig
+from m2ac.learner_config import DDPGConfig, PPOConfig, SACConfig, WorldConfig
 from m2ac.settings import ConfigError
 
 if TYPE_CHECKING:
-    from m2ac.agent import DDPG, M2AC, MBPO, MVE, SAC, STEVE
+    from m2ac.agent import DDPG, M2AC, MBPO, MVE, PPO, SAC, STEVE
     from m2ac.together import learn_together
 
 __version__ = "0.1.0"
@@ -30,6 +22,7 @@ __all__ = [
     "M2AC",
     "MBPO",
     "MVE",
+    "PPO",
     "SAC",
     "STEVE",
     "AgentConfig",
@@ -37,6 +30,7 @@ __all__ = [
     "DDPGConfig",
     "MaskConfig",
     "ModelConfig",
+    "PPOConfig",
     "ReplayConfig",
     "RunConfig",
     "SACConfig",
@@ -47,7 +41,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # JAX takes a second to import; --help and the configuration do without it.
-    if name in ("DDPG", "M2AC", "MBPO", "MVE", "SAC", "STEVE"):
+    if name in ("DDPG", "M2AC", "MBPO", "MVE", "PPO", "SAC", "STEVE"):
         from m2ac import agent
 
         return getattr(agent, name)

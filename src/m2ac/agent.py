@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from m2ac.algorithms.training import Progress, Training
-from m2ac.config import DEFAULT_STEPS, AgentConfig, Algo, RunConfig, resolve
+from m2ac.algorithms.base import Progress
+from m2ac.algorithms.choice import AnyTraining, training_of, worlds_needed
+from m2ac.algorithms.state import State
+from m2ac.config import AgentConfig, Algo, RunConfig, resolve
 from m2ac.envs import ActionScale, Env, Task, check_env, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.escaping import visible
@@ -69,7 +71,8 @@ class Agent:
         self._own = [name for name, function in self._given.items() if function is not None]
         self._termination_fn = _in_env_units(termination_fn, scale) or self.task.terminated
         self._reward_fn = _in_env_units(reward_fn, scale)
-        self._training: Training | None = None
+        self._copies: list[World] = []
+        self._training: AnyTraining | None = None
         self._policy: tuple[int, ActingPolicy] | None = None  # with the update count it was copied at
         self._noise = np.random.default_rng(self.config.seed)
 
@@ -180,12 +183,16 @@ class Agent:
             if "own" in manifest and (name in manifest["own"]) != (name in self._own):
                 had, remedy = ("with", "give it to") if name in manifest["own"] else ("without", "leave it out of")
                 raise ConfigError(f"{found.path} was trained {had} a {name} of its own; {remedy} load as well")
-        if found.state.dynamics is not None and manifest["learns_termination"] != (self._termination_fn is None):
+        if (
+            isinstance(found.state, State)
+            and found.state.dynamics is not None
+            and manifest["learns_termination"] != (self._termination_fn is None)
+        ):
             had = "without" if manifest["learns_termination"] else "with"
             raise ConfigError(f"{found.path} was trained {had} a termination_fn; load it the same way")
-        self._training = Training(
+        self._training = training_of(
             _agent_config(found.config),
-            world,
+            self._worlds(),
             termination_fn=self._termination_fn,
             reward_fn=self._reward_fn,
             state=found.state,
@@ -196,13 +203,28 @@ class Agent:
                 "this environment cannot be replayed exactly; learning goes on with a new episode", stacklevel=3
             )
 
-    def _prepared(self, steps: int) -> Training:
+    def _worlds(self) -> list[World]:
+        """The agent's own environment, and copies of it where several are needed side by side."""
+        more = worlds_needed(self.config) - len(self._copies)
+        self._copies += [
+            World(
+                copy_env(self.env),
+                seed=self.config.seed,
+                stream="train",
+                step_timeout=self.config.step_timeout,
+                notices=self._world.notices,
+            )
+            for _ in range(more - 1)
+        ]
+        return [self._world, *self._copies]
+
+    def _prepared(self, steps: int) -> AnyTraining:
         """The training, with room for that many steps."""
         if self._training is None or (self._training.step == 0 and steps > 0):
-            steps = steps or self.task.defaults.get("steps", DEFAULT_STEPS)
+            steps = steps or self.task.steps(self.algo)
             config = resolve(self.config, self.task.defaults, action_dim=self._world.action_dim, steps=steps)
-            self._training = Training(
-                config, self._world, termination_fn=self._termination_fn, reward_fn=self._reward_fn
+            self._training = training_of(
+                config, self._worlds(), termination_fn=self._termination_fn, reward_fn=self._reward_fn
             )
         elif self.config.replay.capacity is None:
             self._training.make_room(min(steps, 1_000_000))
@@ -260,6 +282,12 @@ class SAC(Agent):
     algo = "sac"
 
 
+class PPO(Agent):
+    """Proximal Policy Optimisation: on-policy, no model."""
+
+    algo = "ppo"
+
+
 class STEVE(Agent):
     """Stochastic Ensemble Value Expansion: values look ahead with a model as far as its members agree."""
 
@@ -278,7 +306,7 @@ class DDPG(Agent):
     algo = "ddpg"
 
 
-AGENTS: Mapping[str, type[Agent]] = {kind.algo: kind for kind in (M2AC, MBPO, SAC, STEVE, MVE, DDPG)}
+AGENTS: Mapping[str, type[Agent]] = {kind.algo: kind for kind in (M2AC, MBPO, SAC, PPO, STEVE, MVE, DDPG)}
 
 
 def check_steps(steps: Any) -> None:

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
+from m2ac.learner_config import DDPGConfig, PPOConfig, SACConfig, WorldConfig
 from m2ac.settings import at_least, check, differing, override, positive, set_types
 
-Algo = Literal["m2ac", "mbpo", "sac", "steve", "mve", "ddpg"]
+Algo = Literal["m2ac", "mbpo", "sac", "ppo", "steve", "mve", "ddpg"]
 
 MODELLED = ("m2ac", "mbpo")
 """The algorithms that fit an ensemble and imagine with it."""
+
+SOFT = ("m2ac", "mbpo", "sac")
+"""The algorithms whose learner is Soft Actor-Critic."""
 
 EXPANDING = ("ddpg", "mve", "steve")
 """The algorithms whose learner is DDPG, with values that may look ahead."""
@@ -149,139 +153,12 @@ class ReplayConfig:
 
 
 @dataclass(frozen=True)
-class SACConfig:
-    """Soft Actor-Critic, the learner."""
-
-    hidden: int = 256
-    """Width of the hidden layers of policy and critics."""
-    layers: int = 2
-    """Hidden layers of policy and critics."""
-    learning_rate: float = 3e-4
-    """Adam's step size for policy, critics and temperature."""
-    discount: float = 0.99
-    """Discount factor (gamma)."""
-    target_rate: float = 5e-3
-    """How far the target critics move towards the critics at each update (tau)."""
-    batch_size: int = 256
-    """Rows per update."""
-    target_entropy: float | None = None
-    """Entropy the temperature steers to. None: the task's, else minus the number of action dimensions."""
-    temperature: float = 1.0
-    """Temperature at the start."""
-
-    def __post_init__(self) -> None:
-        set_types(self, "sac.")
-        at_least("sac.hidden", self.hidden, 1, "256 is the usual one")
-        at_least("sac.layers", self.layers, 1, "2 is the usual one")
-        check(self.layers <= 20, f"sac.layers must be at most 20, got {self.layers}; 2 is the usual one")
-        positive("sac.learning_rate", self.learning_rate, "0.0003 is the usual one")
-        check(
-            0 <= self.discount < 1,
-            f"sac.discount must be in [0, 1), got {self.discount}; 0.99 looks about 100 steps ahead",
-        )
-        check(
-            0 < self.target_rate <= 1,
-            f"sac.target_rate must be in (0, 1], got {self.target_rate}; 0.005 is the usual one, 1 copies the critics",
-        )
-        at_least("sac.batch_size", self.batch_size, 1, "256 is the usual one")
-        positive("sac.temperature", self.temperature, "it is learned; 1 is the usual start")
-
-
-@dataclass(frozen=True)
-class DDPGConfig:
-    """DDPG, the learner of ddpg, mve and steve."""
-
-    hidden: int = 128
-    """Width of the hidden layers of policy and critics."""
-    layers: int = 3
-    """Hidden layers of policy and critics."""
-    critics: int | None = None
-    """Critics, whose disagreement is part of what STEVE weighs. None: 4 for steve, else 1."""
-    learning_rate: float = 3e-4
-    """Adam's step size for policy and critics."""
-    discount: float = 0.99
-    """Discount factor (gamma)."""
-    batch_size: int = 512
-    """Rows per update."""
-    target_every: int = 500
-    """Updates after which the target critics become copies of the critics."""
-    saturation_penalty: float = 1e-3
-    """Weight of the mean squared action before its tanh in the policy's loss."""
-    exploration: float = 0.05
-    """Probability with which each number of an action is disturbed, by standard normal noise before its tanh."""
-
-    def __post_init__(self) -> None:
-        set_types(self, "ddpg.")
-        at_least("ddpg.hidden", self.hidden, 1, "128 is the usual one")
-        at_least("ddpg.layers", self.layers, 1, "3 is the usual one")
-        check(self.layers <= 20, f"ddpg.layers must be at most 20, got {self.layers}; 3 is the usual one")
-        at_least("ddpg.critics", self.critics, 1, "STEVE has 4")
-        check(
-            self.critics is None or self.critics <= 100,
-            f"ddpg.critics must be at most 100, got {self.critics}; STEVE has 4",
-        )
-        positive("ddpg.learning_rate", self.learning_rate, "0.0003 is the usual one")
-        check(
-            0 <= self.discount < 1,
-            f"ddpg.discount must be in [0, 1), got {self.discount}; 0.99 looks about 100 steps ahead",
-        )
-        at_least("ddpg.batch_size", self.batch_size, 1, "512 is the usual one")
-        at_least("ddpg.target_every", self.target_every, 1, "500 is the usual one")
-        at_least("ddpg.saturation_penalty", self.saturation_penalty, 0, "0 leaves it out")
-        check(
-            0 <= self.exploration <= 1,
-            f"ddpg.exploration must be in [0, 1], got {self.exploration}; 0.05 is the usual one",
-        )
-
-
-@dataclass(frozen=True)
-class WorldConfig:
-    """The deterministic world model with which mve and steve look ahead."""
-
-    members: int | None = None
-    """Networks of each kind: changes with their ends, and rewards. None: 4 for steve, else 1."""
-    hidden: int = 200
-    """Width of the hidden layers of the changes; STEVE's own are 512 wide."""
-    layers: int = 4
-    """Hidden layers of the changes; STEVE's own have 8."""
-    reward_hidden: int = 128
-    """Width of the hidden layers of rewards and ends."""
-    reward_layers: int = 4
-    """Hidden layers of rewards and ends."""
-    learning_rate: float = 3e-4
-    """Adam's step size."""
-    weight_decay: float = 1e-4
-    """Factor of half the squared weights in the loss."""
-    pretrain: int | None = None
-    """Updates of the world model alone before the first of the policy. None: one for every random step."""
-
-    def __post_init__(self) -> None:
-        set_types(self, "world.")
-        at_least("world.members", self.members, 1, "STEVE has 4")
-        check(
-            self.members is None or self.members <= 100,
-            f"world.members must be at most 100, got {self.members}; STEVE has 4",
-        )
-        at_least("world.hidden", self.hidden, 1, "200 is the usual one")
-        at_least("world.layers", self.layers, 1, "4 is the usual one")
-        check(self.layers <= 20, f"world.layers must be at most 20, got {self.layers}; STEVE has 8")
-        at_least("world.reward_hidden", self.reward_hidden, 1, "128 is the usual one")
-        at_least("world.reward_layers", self.reward_layers, 1, "4 is the usual one")
-        check(
-            self.reward_layers <= 20, f"world.reward_layers must be at most 20, got {self.reward_layers}; STEVE has 4"
-        )
-        positive("world.learning_rate", self.learning_rate, "0.0003 is the usual one")
-        at_least("world.weight_decay", self.weight_decay, 0, "0 leaves it out")
-        at_least("world.pretrain", self.pretrain, 0, "0 leaves it out")
-
-
-@dataclass(frozen=True)
 class AgentConfig:
     """How an agent learns."""
 
     algo: Algo = "m2ac"
     """m2ac: masked model rollouts; mbpo: the same, keeping everything; sac: no model; steve, mve: values that look
-    ahead with a model, weighed by its spread or not; ddpg: the same without a model."""
+    ahead with a model, weighed by its spread or not; ddpg: the same without a model; ppo: on-policy, no model."""
     horizon: int | None = None
     """Model rollout length (H_max), for steve and mve the steps that values look ahead. None: 1, or 3 for these."""
     seed: int = 0
@@ -300,7 +177,7 @@ class AgentConfig:
     rhythm."""
     random_steps: int | None = None
     """Uniformly random actions at the start, counted as steps. None: the task's, else 5000, but a fifth of a run that
-    is shorter."""
+    is shorter; none for ppo."""
     skips_allowed: int = 100
     """Updates in a row that may be left out because their numbers are not finite; one more stops the training, and 0
     stops it at the first."""
@@ -314,6 +191,7 @@ class AgentConfig:
     sac: SACConfig = field(default_factory=SACConfig)
     ddpg: DDPGConfig = field(default_factory=DDPGConfig)
     world: WorldConfig = field(default_factory=WorldConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
 
     def __post_init__(self) -> None:
         set_types(self)
@@ -329,16 +207,28 @@ class AgentConfig:
         at_least("model_every", self.model_every, 1, "leave it out for 250, or 1000 in the epoch rhythm")
         at_least("rollouts_per_update", self.rollouts_per_update, 1, "use --algo sac to train without a model")
         at_least("retain", self.retain, 1, "1 keeps the last phase alone")
-        at_least(
-            "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
-        )
+        if self.algo == "ppo":
+            check(
+                not self.random_steps,
+                f"random_steps has no meaning for algo=ppo, got {self.random_steps}; leave it out: a stochastic policy "
+                f"explores from the start",
+            )
+            check(
+                self.updates_per_step is None,
+                f"updates_per_step has no meaning for algo=ppo, got {self.updates_per_step}; "
+                f"set ppo.rollout, ppo.epochs or ppo.batch_size",
+            )
+        else:
+            at_least(
+                "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
+            )
         at_least("skips_allowed", self.skips_allowed, 0, "0 stops at the first update that is not finite")
         check(
             self.step_timeout is None or 0.001 <= self.step_timeout <= 86_400,
             f"step_timeout must be in [0.001, 86400] seconds, got {self.step_timeout}; leave it out for no limit",
         )
-        if self.algo in ("sac", "ddpg"):
-            others = "mbpo or m2ac" if self.algo == "sac" else "mve or steve"
+        if self.algo in ("sac", "ppo", "ddpg"):
+            others = "mve or steve" if self.algo == "ddpg" else "mbpo or m2ac"
             check(
                 self.horizon is None,
                 f"horizon has no meaning for algo={self.algo}, got {self.horizon}; "
@@ -412,7 +302,13 @@ class RunConfig(AgentConfig):
         at_least("final_episodes", self.final_episodes, 1, "the run's score is their mean")
         at_least("checkpoint_every", self.checkpoint_every, 1, "leave it out to save by the clock")
         positive("checkpoint_minutes", self.checkpoint_minutes, "a large number saves at the end and on Ctrl-C only")
-        if self.steps is not None and self.random_steps is not None:
+        if self.algo == "ppo":
+            check(
+                self.steps is None or self.steps >= self.ppo.rollout,
+                f"steps must be at least ppo.rollout ({self.ppo.rollout}) for algo=ppo, got {self.steps}; "
+                f"nothing would be learned, so lower that or raise steps",
+            )
+        elif self.steps is not None and self.random_steps is not None:
             check(
                 self.random_steps < self.steps,
                 f"random_steps must be below steps ({self.steps}), got {self.random_steps}; "
@@ -425,9 +321,6 @@ C = TypeVar("C", bound=AgentConfig)
 ASKED = "asked"
 """Key of a run's `config.json` under which its settings stand as they were asked for, before `resolve`."""
 
-DEFAULT_STEPS = 25_000
-"""Steps of a run where neither the user nor the task says how many."""
-
 
 def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) -> C:
     """The same configuration with no None left where a value is needed.
@@ -435,11 +328,13 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
     `task` holds the task's values by dotted name, such as "sac.target_entropy"; what the user set stays.
     """
     modelled, looks_ahead = config.algo in MODELLED, config.algo in ("mve", "steve")
-    updates = config.updates_per_step or {"m2ac": 10, "mbpo": 10, "sac": 1}.get(config.algo, 4)
+    updates = config.updates_per_step or {"m2ac": 10, "mbpo": 10, "sac": 1, "ppo": None}.get(config.algo, 4)
     every = config.model_every or {"mbpo": 250, "epoch": 1000}[config.rhythm]
     fifth = max(2, -(-steps // 5))
     random_steps = task.get("random_steps", 5000)
-    if config.random_steps is not None:
+    if config.algo == "ppo":
+        random_steps = 0
+    elif config.random_steps is not None:
         random_steps = config.random_steps
     elif random_steps >= steps:  # a run shorter than the task's exploration would learn nothing
         random_steps = fifth
@@ -449,6 +344,13 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         capacity is None or capacity >= min(every, room),
         f"replay.capacity must be at least model_every ({every}), got {capacity}; raise it or leave it out",
     )
+    if config.algo == "ppo":
+        check(
+            capacity is None or capacity >= config.ppo.rollout,
+            f"replay.capacity must be at least ppo.rollout ({config.ppo.rollout}), got {capacity}; "
+            f"raise it or leave it out",
+        )
+        room = max(room, config.ppo.rollout)
     keep_all = config.algo == "mbpo"
     penalty = 0.0 if keep_all or config.mask.uncertainty == "nll" else 1e-3
     values: dict[str, Any] = {
@@ -472,6 +374,11 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         values["world"] = {
             "members": config.world.members or several,
             "pretrain": random_steps if config.world.pretrain is None else config.world.pretrain,
+        }
+    if config.algo == "ppo":
+        values["ppo"] = {
+            "discount": task.get("ppo.discount", 0.99) if config.ppo.discount is None else config.ppo.discount,
+            "learning_rate": config.ppo.learning_rate or task.get("ppo.learning_rate", 3e-4),
         }
     if modelled:
         values["mask"] = {

@@ -37,12 +37,19 @@ def truncated_normal(key: Key, fan_in: int, fan_out: int) -> Float[Array, "I O"]
     return jax.random.truncated_normal(key, -2.0, 2.0, (fan_in, fan_out)) / (2.0 * fan_in**0.5)
 
 
-def init_mlp(sizes: Sequence[int], initialiser: Initialiser, *, key: Key) -> MLP:
-    """Layers of the given sizes, input first, with zero biases."""
+def orthogonal(gain: float) -> Initialiser:
+    """An orthogonal matrix times the gain."""
+    draw = jax.nn.initializers.orthogonal(gain)
+    return lambda key, fan_in, fan_out: draw(key, (fan_in, fan_out), jnp.float32)
+
+
+def init_mlp(sizes: Sequence[int], initialiser: Initialiser, *, key: Key, last: Initialiser | None = None) -> MLP:
+    """Layers of the given sizes, input first, with zero biases; the last one may have an initialiser of its own."""
     keys = jax.random.split(key, len(sizes) - 1)
+    initialisers = [initialiser] * (len(keys) - 1) + [last or initialiser]
     return tuple(
-        Linear(weight=initialiser(k, fan_in, fan_out), bias=jnp.zeros(fan_out))
-        for k, fan_in, fan_out in zip(keys, sizes[:-1], sizes[1:], strict=True)
+        Linear(weight=draw(k, fan_in, fan_out), bias=jnp.zeros(fan_out))
+        for draw, k, fan_in, fan_out in zip(initialisers, keys, sizes[:-1], sizes[1:], strict=True)
     )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from m2ac.agent import Agent, Watch, check_steps
+from m2ac.algorithms.base import Progress
 from m2ac.algorithms.seeds import ManySeeds, SeedsProgress
-from m2ac.algorithms.training import Progress, Training
-from m2ac.config import EXPANDING
+from m2ac.algorithms.training import Training
+from m2ac.config import SOFT
 from m2ac.envs.world import Played
 from m2ac.runs.stopping import stopping
 from m2ac.settings import ConfigError, check, differing
@@ -28,7 +29,7 @@ def learn_together(
     """
     check_steps(total_timesteps)
     _check_agents(agents)
-    trainings = [agent._prepared(agent.num_timesteps + total_timesteps) for agent in agents]
+    trainings = [_training(agent, total_timesteps) for agent in agents]
     _check_trainings(trainings)
     room = max(training.state.real.capacity for training in trainings)
     slots = max(training.state.real.slots for training in trainings)
@@ -68,13 +69,19 @@ def learn_together(
         raise KeyboardInterrupt  # everything learned so far is whole; learning goes on from here
 
 
+def _training(agent: Agent, steps: int) -> Training:
+    training = agent._prepared(agent.num_timesteps + steps)
+    assert isinstance(training, Training)
+    return training
+
+
 def _check_agents(agents: Sequence[Agent]) -> None:
     """Refuse agents that are not of one kind, or share what each needs for itself."""
     if not agents:
         raise ConfigError("agents must not be empty; make some that differ in their seed")
     first = agents[0]
     check(
-        first.config.algo not in EXPANDING,
+        first.config.algo in SOFT,
         f"agents must be M2AC, MBPO or SAC to learn together, got algo={first.config.algo}; let each learn apart",
     )
     for i, agent in enumerate(agents):

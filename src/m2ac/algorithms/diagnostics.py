@@ -21,6 +21,7 @@ from m2ac.dynamics.gaussian import of_member
 from m2ac.dynamics.uncertainty import SCORES
 from m2ac.imagination.rollout import Imagination, company, draw_answers, outcome
 from m2ac.learners.choice import Learner, LearnerState
+from m2ac.learners.ppo import PPOState
 from m2ac.replay import Real, take_real
 from m2ac.types import Key
 
@@ -153,6 +154,9 @@ def judge_critics(state: LearnerState, real: Real, bonus: Float[Array, ""], *, l
     """The critics on the newest rows; `bonus` is what the policy's entropy adds to each step of a soft value."""
     index = _newest(real, min(MOST_ROWS, real.capacity))
     seen = take_real(real, index)
+    assert not isinstance(state, PPOState)
+    assert learner.act is not None
+    assert learner.values is not None
     discount = learner.discount
     mean_action = learner.act(state.policy, seen.next_obs)
     next_value = jnp.mean(learner.values(state.critics, seen.next_obs, mean_action), axis=0)

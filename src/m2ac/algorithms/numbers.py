@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from m2ac.config import EXPANDING, AgentConfig
+from m2ac.config import AgentConfig
 from m2ac.dynamics.fit import Dynamics, FitReport
 from m2ac.finite import first_faulty
 from m2ac.learners.choice import Learner, Losses
@@ -73,21 +73,15 @@ def mean_of_finite(x: Float[ndarray, "N"]) -> float:
     return float(np.mean(x[finite])) if finite.any() else float("nan")
 
 
-def check_skips(skips: Skips, config: AgentConfig, real: Real, place: Place) -> None:
+def check_skips(skips: Skips, learner: Learner, config: AgentConfig, real: Real, place: Place) -> None:
     """Stop where too many updates in a row were left out; `place` is that of the first of those made together."""
     if skips.longest > config.skips_allowed:
         raise NumbersError(
             f"{skips.longest} updates in a row were skipped because their numbers were not finite, and skips_allowed "
             f"is {config.skips_allowed}; the last with {skips.what} in "
             f"{place._replace(update=place.update + skips.last)}; {_largest(real)}, "
-            f"or lower {_learning_rate(config)}"
+            f"or lower {learner.group}.learning_rate ({getattr(config, learner.group).learning_rate})"
         )
-
-
-def _learning_rate(config: AgentConfig) -> str:
-    if config.algo in EXPANDING:
-        return f"ddpg.learning_rate ({config.ddpg.learning_rate})"
-    return f"sac.learning_rate ({config.sac.learning_rate})"
 
 
 def check_state(state: Any) -> None:

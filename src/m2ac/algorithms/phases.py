@@ -23,6 +23,7 @@ from m2ac.replay import (
     sample_batches,
     sample_obs,
     slots_used,
+    take_real,
 )
 from m2ac.types import Key, Transition
 
@@ -40,6 +41,13 @@ def with_slots(real: Real, rows: int, used: Callable[[Real], Array], grow: Calla
     if real.slots < 2 * real.capacity and np.max(used(real)) + 2 * rows > real.slots:
         return grow(real, real.capacity, slots=2 * real.capacity)
     return real
+
+
+@partial(jax.jit, static_argnames=("rows", "envs"))
+def newest(real: Real, *, rows: int, envs: int) -> Transition:
+    """The last rows of D_env as (T, E), where the environments took turns."""
+    index = (real.cursor - rows + jnp.arange(rows)) % real.capacity
+    return take_real(real, index.reshape(-1, envs))
 
 
 class Trust(NamedTuple):

@@ -2,12 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
+from m2ac.algorithms.base import Phase
 from m2ac.algorithms.state import Counters
 from m2ac.config import MODELLED, AgentConfig
-
-Phase = Literal["exploring", "collecting", "fitting", "imagining", "learning"]
 
 P = TypeVar("P")
 """What is yielded at every point where a training can be looked at, evaluated, saved or left."""

@@ -17,11 +17,12 @@ from m2ac.algorithms import diagnostics, phases, watch
 from m2ac.algorithms.diagnostics import ModelErrors, Returns, Window
 from m2ac.algorithms.phases import Trust
 from m2ac.compiling import compile_for_ensemble
-from m2ac.config import ModelConfig, SACConfig
+from m2ac.config import ModelConfig
 from m2ac.dynamics import fit as single
 from m2ac.dynamics.ensemble import Ensemble
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
 from m2ac.imagination.rollout import Imagination
+from m2ac.learner_config import SACConfig
 from m2ac.learners import sac, updating
 from m2ac.learners.choice import Learner
 from m2ac.learners.sac import SACState

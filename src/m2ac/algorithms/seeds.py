@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from m2ac.algorithms import seed_phases
+from m2ac.algorithms.base import Phase, streams
 from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
 from m2ac.algorithms.diagnostics import Returns, acted, critic_metrics, fresh_rows, model_metrics, window
 from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
@@ -30,11 +31,11 @@ from m2ac.algorithms.numbers import (
     skips_of,
     without_skipped,
 )
-from m2ac.algorithms.rhythm import Phase, Rhythm
+from m2ac.algorithms.rhythm import Rhythm
 from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
-from m2ac.algorithms.training import FIT_SLICE, imagination, streams
+from m2ac.algorithms.training import FIT_SLICE, imagination
 from m2ac.algorithms.watch import watch_metrics
-from m2ac.config import EXPANDING, MODELLED, AgentConfig
+from m2ac.config import MODELLED, SOFT, AgentConfig
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
 from m2ac.envs.world import Played, World
 from m2ac.imagination.rollout import Imagination
@@ -84,7 +85,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         """
         self.config = config
         self.worlds = tuple(worlds)
-        assert config.algo not in EXPANDING, "seeds of Soft Actor-Critic alone are trained together"
+        assert config.algo in SOFT, "seeds of Soft Actor-Critic alone are trained together"
         self.learner = learner_of(config)
         self.imagination = imagination(config, termination_fn, reward_fn) if config.algo in MODELLED else None
         if states is None:
@@ -270,7 +271,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         self._took("learn", started)
         for s, own in enumerate(skips):
             if own.updates:
-                check_skips(own, config, _one_of(arrays.real, np.int32(s)), places[s])
+                check_skips(own, self.learner, config, _one_of(arrays.real, np.int32(s)), places[s])
 
     def _without_faults(self, batches: Transition, keys: seed_phases.Keys) -> tuple[SACState, SACLosses, list[Skips]]:
         """The same updates again, for each seed without those whose numbers are not finite."""
@@ -315,7 +316,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
             for s, own in enumerate(metrics):
                 own_losses = SACLosses(*(x[s] for x in losses))
                 own |= loss_metrics(self.learner.group, own_losses) | self._cycles[s]
-                own |= watch_metrics(own_losses, rewards[s], self.config)
+                own |= watch_metrics(own_losses, rewards[s], self.learner)
                 own |= critic_metrics(returns[s], acted=acted(self._counters, self.config))
         self._cycles, self._losses = [{} for _ in self.worlds], []
         return tuple(metrics)

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from m2ac.config import MODELLED, AgentConfig, mask_rates
 from m2ac.dynamics.fit import Dynamics, init_dynamics
 from m2ac.imagination.mask import most_rows_kept
 from m2ac.learners.choice import LearnerState, learner_of
+from m2ac.learners.ppo import PPOState
 from m2ac.replay import Imagined, Real, empty_imagined, empty_real
 from m2ac.types import Key
 
@@ -47,6 +48,28 @@ class State(NamedTuple):
     episode: Episode
 
 
+class Episodes(NamedTuple):
+    """The episodes under way in environments side by side, whose rows take turns in the real buffer."""
+
+    number: Int[ndarray, "E"]
+    length: Int[ndarray, "E"]
+    total: Float[ndarray, "E"]
+    obs: Float[ndarray, "E D"]
+    ended: Bool[ndarray, "T E"]  # of the rollout under way: which steps were the last of their episode
+
+
+class OnPolicyState(NamedTuple):
+    """Everything that PPO has: the rollout under way is the end of the real buffer."""
+
+    learner: PPOState
+    real: Real
+    counters: Counters
+    episodes: Episodes
+
+
+AnyState = State | OnPolicyState
+
+
 def init_state(
     config: AgentConfig, obs_dim: int, action_dim: int, *, learns_termination: bool, slots: int | None = None
 ) -> State:
@@ -65,18 +88,44 @@ def init_state(
     )
 
 
+def init_on_policy(config: AgentConfig, obs_dim: int, action_dim: int) -> OnPolicyState:
+    """Networks drawn from the seed, the buffer empty."""
+    capacity = config.replay.capacity
+    assert capacity is not None
+    slots = None if config.ppo.envs == 1 else 2 * capacity  # rows that take turns share no observation
+    learner, real, *_ = _init_arrays(
+        jax.random.key(config.seed), replace(config, seed=0), obs_dim, action_dim, False, slots
+    )
+    assert isinstance(learner, PPOState)
+    return OnPolicyState(learner, real, Counters(), _no_episodes(config, obs_dim))
+
+
 def state_shapes(
     config: AgentConfig, obs_dim: int, action_dim: int, *, learns_termination: bool, slots: int | None = None
-) -> State:
-    """What `init_state` would give, with shapes and types in the place of arrays: nothing is computed."""
+) -> AnyState:
+    """What a training would begin with, with shapes and types in the place of arrays: nothing is computed."""
     arrays = jax.eval_shape(
         lambda key: _init_arrays(key, config, obs_dim, action_dim, learns_termination, slots), jax.random.key(0)
     )
+    if config.algo == "ppo":
+        learner, real, *_ = arrays
+        return OnPolicyState(learner, real, Counters(), _no_episodes(config, obs_dim))
     return State(*arrays, counters=Counters(), episode=_no_episode(obs_dim))
 
 
 def _no_episode(obs_dim: int) -> Episode:
     return Episode(number=0, length=0, total=0.0, obs=np.zeros(obs_dim, np.float32))
+
+
+def _no_episodes(config: AgentConfig, obs_dim: int) -> Episodes:
+    envs = config.ppo.envs
+    return Episodes(
+        number=np.arange(envs),
+        length=np.zeros(envs, np.int64),
+        total=np.zeros(envs),
+        obs=np.zeros((envs, obs_dim), np.float32),
+        ended=np.zeros((config.ppo.rollout // envs, envs), bool),
+    )
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3, 4, 5))

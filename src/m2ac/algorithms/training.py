@@ -1,22 +1,15 @@
-"""Algorithm 1 as a loop: M2AC, with MBPO as the case that keeps everything and SAC as the case without a model.
-
-DDPG, MVE and STEVE are the same loop with another learner, whose world model, if any, is trained before the first
-update and then in every one.
-
-Training yields its progress at every point where it can be looked at, evaluated, saved or left; it prints nothing and
-writes nothing.
-"""
+"""Algorithm 1 as a loop: M2AC, with MBPO as the case that keeps everything and SAC as the case without a model."""
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from m2ac.algorithms import phases
+from m2ac.algorithms.base import BaseTraining, Progress
 from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
 from m2ac.algorithms.diagnostics import (
     acted,
@@ -27,23 +20,10 @@ from m2ac.algorithms.diagnostics import (
     model_metrics,
     window,
 )
-from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
-from m2ac.algorithms.numbers import (
-    Place,
-    Skips,
-    check_dynamics,
-    check_learner,
-    check_refused,
-    check_skips,
-    check_state,
-    is_refused,
-    mean_of_finite,
-    skips_of,
-    without_skipped,
-)
-from m2ac.algorithms.rhythm import Phase, Rhythm
-from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
-from m2ac.algorithms.watch import reward_range, watch_metrics
+from m2ac.algorithms.metrics import episode_metrics, fit_metrics, trust_metrics
+from m2ac.algorithms.numbers import check_dynamics, check_refused, check_state, is_refused, mean_of_finite
+from m2ac.algorithms.rhythm import Rhythm
+from m2ac.algorithms.state import State, init_state, rollouts_per_phase
 from m2ac.config import MODELLED, AgentConfig, mask_rates
 from m2ac.dynamics.fit import (
     Dynamics,
@@ -57,50 +37,18 @@ from m2ac.dynamics.fit import (
     start_fit,
 )
 from m2ac.dynamics.uncertainty import SCORES
-from m2ac.envs.world import EnvError, Played, World
+from m2ac.envs.world import EnvError, World
 from m2ac.imagination.mask import keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
-from m2ac.learners import ddpg
-from m2ac.learners.acting import ActingPolicy
-from m2ac.learners.choice import LearnerState, Losses, acting_policy, entropy_bonus, learner_of, losses_of
-from m2ac.learners.updating import faulty_parts
-from m2ac.replay import first_slots, grow_real
-from m2ac.types import Key, RewardFn, TerminationFn, Transition
-
-PRETRAIN_SLICE = 250
-"""Updates of a world model between two chances to stop."""
+from m2ac.learners.choice import Losses, entropy_bonus
+from m2ac.types import RewardFn, TerminationFn
 
 FIT_SLICE = 250
 """Batches of a fit between two chances to stop: some seconds on a laptop."""
 
 
-class Streams(NamedTuple):
-    """Keys of a run's random numbers, each to be folded with a counter, so that no generator needs saving."""
-
-    fit: Key
-    imagine: Key
-    learn: Key
-    judge: Key
-
-
-def streams(seed: int) -> Streams:
-    """The streams that follow from a seed; `collecting.ACT` is one more, on the host."""
-    root = jax.random.key(seed)
-    return Streams(*(jax.random.fold_in(root, stream) for stream in (2, 3, 4, 6)))
-
-
-class Progress(NamedTuple):
-    """Where a training is."""
-
-    step: int
-    phase: Phase
-    settled: bool  # every update due for the collected steps is done: the moment to evaluate
-    metrics: Mapping[str, Any] | None  # once per cycle
-    episode: Played | None  # a training episode that has just ended
-
-
-class Training(Rhythm[Progress]):
-    """A run of Algorithm 1, resumable from its state at every yield."""
+class Training(BaseTraining[State], Rhythm[Progress]):
+    """A run of Algorithm 1, with MBPO as the case that keeps everything and SAC as the case without a model."""
 
     def __init__(
         self,
@@ -112,38 +60,25 @@ class Training(Rhythm[Progress]):
         state: State | None = None,
     ) -> None:
         """`config` must be resolved; without `termination_fn` the ensemble learns when episodes terminate."""
-        self.config = config
-        self.world = world
+        learns_termination = termination_fn is None
         if state is not None:
             check_state(state)
-        self.learner = learner_of(config)
-        self.imagination = imagination(config, termination_fn, reward_fn) if config.algo in MODELLED else None
-        self.state = state or init_state(
-            config, world.obs_dim, world.action_dim, learns_termination=termination_fn is None
+        super().__init__(
+            config, state or init_state(config, world.obs_dim, world.action_dim, learns_termination=learns_termination)
         )
-        self._streams = streams(config.seed)
-        self._cycle: dict[str, Any] = {}
-        self._losses: list[Losses] = []
-        self._ended: Played | None = None
-
-    @property
-    def counters(self) -> Counters:
-        """How far the training is."""
-        return self.state.counters
+        self.world = world
+        self.imagination = imagination(config, termination_fn, reward_fn) if config.algo in MODELLED else None
 
     @property
     def _has_losses(self) -> bool:
         return bool(self._losses)
 
-    def acting_policy(self) -> ActingPolicy:
-        """The current policy, for use outside of compiled code."""
-        return acting_policy(self.config, self.state.learner.policy)
+    @property
+    def _settled(self) -> bool:
+        return not self._updates_due()
 
     def rejoin(self) -> bool:
-        """Bring the environment to the middle of the episode under way, by playing its stored actions again.
-
-        False where the environment went another way this time, or failed: then a new episode begins.
-        """
+        """Bring the environment to the middle of the episode under way, by playing its stored actions again."""
         episode, real = self.state.episode, self.state.real
         if episode.length == 0:
             return True
@@ -167,15 +102,6 @@ class Training(Rhythm[Progress]):
             if outcome.terminated or outcome.truncated:
                 break
         return obs
-
-    def make_room(self, steps: int, *, slots: int = 0) -> None:
-        """Let the real buffer hold that many transitions, in all, and at least that many observations."""
-        real = self.state.real
-        if steps > real.capacity or slots > real.slots:
-            capacity = max(steps, real.capacity)
-            self.state = self.state._replace(
-                real=grow_real(real, capacity, slots=max(slots, real.slots, first_slots(capacity)))
-            )
 
     def _collect(self, steps: int) -> None:
         """Line 4 of Algorithm 1: act in the real environment, at random at first, and store what happened."""
@@ -208,46 +134,7 @@ class Training(Rhythm[Progress]):
             )
         self._took("collect", started)
 
-    def _pretrained(self) -> int:
-        """Updates that a world model had on its own."""
-        return self.state.counters.fits * PRETRAIN_SLICE
-
-    def _model_due(self) -> bool:
-        if self._modelled:
-            return super()._model_due()
-        world = getattr(self.state.learner, "world", None)
-        return world is not None and self._pretrained() < (self.config.world.pretrain or 0)
-
     def _model(self) -> Iterator[Progress]:
-        """Lines 5-7 of Algorithm 1, or what comes in their place before the first update of STEVE and MVE."""
-        yield from self._fit_and_imagine() if self._modelled else self._pretrain()
-
-    def _pretrain(self) -> Iterator[Progress]:
-        """A world model learns the random steps before values look ahead with it."""
-        config, how = self.config, self.learner.how
-        assert config.world.pretrain is not None
-        while self._model_due():
-            state = self.state
-            assert isinstance(state.learner, ddpg.DDPGState)
-            started = time.perf_counter()
-            count = min(PRETRAIN_SLICE, config.world.pretrain - self._pretrained())
-            batches, key = phases.draw_batches(
-                state.real,
-                None,
-                self._streams.fit,
-                np.int32(state.counters.fits),
-                batches=count,
-                batch_size=self.learner.batch_size,
-                real_share=config.replay.real_share,
-            )
-            learner, loss = ddpg.pretrain(state.learner, batches, how, key=key)
-            counters = state.counters._replace(fits=state.counters.fits + 1, modelled_at=state.counters.steps)
-            self.state = state._replace(learner=learner, counters=counters)
-            self._cycle["ddpg/pretrain_loss"] = float(np.mean(loss))
-            self._took("fit", started)
-            yield self._progress("fitting")
-
-    def _fit_and_imagine(self) -> Iterator[Progress]:
         """Lines 5-7 of Algorithm 1: fit the ensemble, then imagine with it."""
         state, config = self.state, self.config
         assert state.dynamics is not None
@@ -318,11 +205,6 @@ class Training(Rhythm[Progress]):
             check_refused(self.state.dynamics, self.state.real, self._place)
         return self.state.dynamics if refused else dynamics
 
-    @property
-    def _place(self) -> Place:
-        """Where the next update is."""
-        return Place(self.step, self.state.counters.updates, self.config.seed)
-
     def _learn(self) -> None:
         """Line 8 of Algorithm 1: the updates of one environment step."""
         config, state = self.config, self.state
@@ -337,70 +219,10 @@ class Training(Rhythm[Progress]):
             batch_size=self.learner.batch_size,
             real_share=config.replay.real_share,
         )
-        place, skips = self._place, Skips()
-        learner, losses, finite = self.learner.update_many(state.learner, batches, self.learner.how, key=key)
-        if not finite:
-            learner, losses, skips = self._without_faults(batches, key)
-        updates = state.counters.updates + config.updates_per_step
-        self.state = state._replace(
-            learner=learner, counters=state.counters._replace(updates=updates, skips=skips.at_end)
-        )
-        self._losses.append(losses)
+        self._update(state.learner, batches, key)
         self._took("learn", started)
-        check_skips(skips, config, state.real, place)
 
-    def _without_faults(self, batches: Transition, key: Key) -> tuple[LearnerState, Losses, Skips]:
-        """The same updates again, without those whose numbers are not finite."""
-        state, counters = self.state.learner, self.state.counters
-        check_learner(self.learner, np.asarray(faulty_parts(state)), self._place)
-        after, *told = self.learner.update_many_guarded(state, batches, self.learner.how, key=key)
-        losses, faulty = jax.device_get(told)
-        skips = skips_of(self.learner, losses, faulty, before=counters.skips)
-        count_skips(self.learner.group, self._cycle, skips)
-        return after, without_skipped(losses, faulty), skips
-
-    def now(self) -> Progress:
-        """Where the training is, before it goes on."""
-        return Progress(self.step, "collecting", not self._updates_due(), None, None)
-
-    def _progress(self, phase: Phase, *, ends_cycle: bool = False) -> Progress:
-        if ends_cycle:
-            check_learner(self.learner, np.asarray(faulty_parts(self.state.learner)), self._place)
-        metrics = self.cycle_metrics() if ends_cycle else None
-        ended, self._ended = self._ended, None
-        return Progress(self.step, phase, not self._updates_due(), metrics, ended)
-
-    def _took(self, phase: str, started: float) -> None:
-        name = f"time/{phase}"
-        self._cycle[name] = self._cycle.get(name, 0.0) + time.perf_counter() - started
-
-    def unfinished(self) -> tuple[dict[str, Any], dict[str, Float[np.ndarray, "N"]]]:
-        """What is known of the cycle under way, to be given to `take_up` where the training is continued."""
-        losses = jax.tree.map(lambda *x: np.concatenate(x), *self._losses) if self._losses else None
-        return dict(self._cycle), {} if losses is None else losses._asdict()
-
-    def take_up(self, cycle: Mapping[str, Any], losses: Mapping[str, Any]) -> None:
-        """Go on with the metrics of a cycle that was left unfinished."""
-        lengths = {np.shape(values) for values in losses.values()}
-        if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths) or "step" in cycle:
-            raise ValueError("losses or metrics that are not of a cycle")
-        if any(not isinstance(value, int | float) for name, value in cycle.items() if name.startswith("time/")):
-            raise ValueError("times that are no numbers")
-        self._cycle = dict(cycle)
-        self._losses = [losses_of(self.learner, losses)] if losses else []
-
-    def cycle_metrics(self) -> Mapping[str, Any]:
-        """What happened since the last call or the start of the cycle, as plain numbers."""
-        metrics = {"step": self.step, "updates": self.state.counters.updates, **self._cycle}
-        if self._losses:
-            losses = jax.tree.map(lambda *x: np.concatenate(x), *self._losses)
-            metrics |= loss_metrics(self.learner.group, losses) | self._cycle
-            metrics |= watch_metrics(losses, np.asarray(reward_range(self.state.real)), self.config)
-            metrics |= self._critics_judged(losses)
-        self._cycle, self._losses = {}, []
-        return metrics
-
-    def _critics_judged(self, losses: Losses) -> dict[str, Any]:
+    def _judged_critics(self, losses: Losses) -> dict[str, Any]:
         """The critics beside what followed the newest real steps."""
         state = self.state
         bonus = np.float32(mean_of_finite(entropy_bonus(losses)))

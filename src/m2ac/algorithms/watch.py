@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from m2ac.algorithms.numbers import mean_of_finite
-from m2ac.config import AgentConfig
-from m2ac.learners.choice import Losses
+from m2ac.learners.choice import GROUPS, Learner, Losses
 from m2ac.learners.sac import SACLosses
 from m2ac.replay import Real
 
@@ -43,7 +42,7 @@ def value_bounds(lowest: float, highest: float, bonus: float, discount: float) -
     return low - room, high + room
 
 
-def watch_metrics(losses: Losses, rewards: Float[np.ndarray, "2"], config: AgentConfig) -> dict[str, Any]:
+def watch_metrics(losses: Losses, rewards: Float[np.ndarray, "2"], learner: Learner) -> dict[str, Any]:
     """The mean value of a cycle beside the bounds that the real rewards allow.
 
     Imagined rewards are not the measure: they can be wrong, which is what this is to show. The entropy bonus counts
@@ -53,12 +52,11 @@ def watch_metrics(losses: Losses, rewards: Float[np.ndarray, "2"], config: Agent
     made = np.isfinite(values)
     if not made.any():
         return {}
-    bonus, discount = 0.0, config.ddpg.discount
+    bonus = 0.0
     if isinstance(losses, SACLosses):
         temperature, entropy = np.asarray(losses.temperature)[made], np.asarray(losses.entropy)[made]
-        bonus = max(float(temperature.max()), config.sac.temperature) * float(np.abs(entropy).max())
-        discount = config.sac.discount
-    low, high = value_bounds(float(rewards[0]), float(rewards[1]), bonus, discount)
+        bonus = max(float(temperature.max()), learner.how.temperature) * float(np.abs(entropy).max())
+    low, high = value_bounds(float(rewards[0]), float(rewards[1]), bonus, learner.discount)
     value = mean_of_finite(values)
     return {
         "watch/value_lowest": low,
@@ -71,7 +69,7 @@ def notices(metrics: Mapping[str, Any], *, seed: int) -> dict[str, str]:
     """What a user should be told of a cycle, by kind, so that each kind can be told once; mostly nothing."""
     where = f"in the cycle up to step {metrics['step']} (seed {seed})"
     told = {}
-    group = "ddpg" if "ddpg/value" in metrics else "sac"
+    group = next((name for name in GROUPS if f"{name}/value" in metrics), "sac")
     if metrics.get("watch/value_beyond"):
         told["values"] = (
             f"the critics' mean value {metrics[f'{group}/value']:.4g} {where} is beyond what the rewards allow, "

@@ -16,6 +16,9 @@ from m2ac.types import TerminationFn
 NAMESPACE = "m2ac"
 """Of the ids this package registers with Gymnasium."""
 
+DEFAULT_STEPS = 25_000
+"""Steps of a run where neither the user nor the task says how many."""
+
 NOISE_LEVELS = (0.05, 0.1, 0.2)
 """The standard deviations of Noisy0, Noisy1 and Noisy2."""
 
@@ -70,6 +73,11 @@ class Task:
     """Settings by dotted name, such as "sac.target_entropy", for what the user leaves open."""
     summary: str = ""
     """One line for the list of tasks."""
+
+    def steps(self, algo: str) -> int:
+        """Steps of a run with that algorithm where nobody says how many."""
+        steps: int = self.defaults.get(f"steps.{algo}", self.defaults.get("steps", DEFAULT_STEPS))
+        return steps
 
     @property
     def env_id(self) -> str:
@@ -170,7 +178,10 @@ _ALL = (
         # Three observations and one action need no wide model, and a first run should not take long.
         defaults={
             "steps": 2_500,
+            "steps.ppo": 100_000,
             "random_steps": 500,
+            "ppo.discount": 0.9,
+            "ppo.learning_rate": 1e-3,
             "sac.target_entropy": -1.0,
             "eval_every": 250,
             "model.hidden": 100,

@@ -31,9 +31,13 @@ class ActingPolicy:
     def _output(self, obs: Float[ndarray, "*B D"]) -> Float[ndarray, "*B O"]:
         x = obs
         for weight, bias in self.layers[:-1]:
-            x = np.maximum(x @ weight + bias, 0.0)
+            x = self._activation(x @ weight + bias)
         weight, bias = self.layers[-1]
         return x @ weight + bias
+
+    @staticmethod
+    def _activation(x: Float[ndarray, "*B H"]) -> Float[ndarray, "*B H"]:
+        return np.maximum(x, 0.0)
 
     def draw(self, rng: np.random.Generator, *shape: int) -> Float[ndarray, "*noise"]:
         """The noise that a call takes for observations of that shape, without their last axis."""
@@ -73,3 +77,27 @@ class DeterministicPolicy(ActingPolicy):
         """The action, or with noise one that is disturbed before its tanh; in [-1, 1]."""
         raw = self._output(obs)
         return np.tanh(raw if noise is None else raw + noise)
+
+
+class GaussianPolicy(ActingPolicy):
+    """A policy whose actions are normal, and cut to the range of actions where they are carried out."""
+
+    @staticmethod
+    def _activation(x: Float[ndarray, "*B H"]) -> Float[ndarray, "*B H"]:
+        return np.tanh(x)
+
+    def uncut(self, obs: Float[ndarray, "*B D"], noise: Float[ndarray, "*B A"] | None) -> Float[ndarray, "*B A"]:
+        """The mean, or with standard normal noise a sample, as it is before it is cut."""
+        mean, log_std = np.split(self._output(obs), 2, axis=-1)
+        return mean if noise is None else mean + np.exp(log_std) * noise
+
+    def __call__(
+        self, obs: Float[ndarray, "*B D"], noise: Float[ndarray, "*B A"] | None = None
+    ) -> Float[ndarray, "*B A"]:
+        """The mean action, or with standard normal noise a sampled one; in [-1, 1]."""
+        return cut(self.uncut(obs, noise))
+
+
+def cut(action: Float[ndarray, "*B A"]) -> Float[ndarray, "*B A"]:
+    """An action within the range of actions."""
+    return np.clip(action, np.float32(-1.0), np.float32(1.0))

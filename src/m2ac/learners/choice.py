@@ -7,14 +7,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from m2ac.config import EXPANDING, AgentConfig
-from m2ac.learners import ddpg, sac
-from m2ac.learners.acting import ActingPolicy, DeterministicPolicy
+from m2ac.learners import ddpg, ppo, sac
+from m2ac.learners.acting import ActingPolicy, DeterministicPolicy, GaussianPolicy
 from m2ac.learners.ddpg import DDPGLosses, DDPGState, Expansion
+from m2ac.learners.ppo import PPOLosses, PPOState
 from m2ac.learners.sac import SACLosses, SACState
 from m2ac.networks import MLP
 
-LearnerState = SACState | DDPGState
-Losses = SACLosses | DDPGLosses
+LearnerState = SACState | DDPGState | PPOState
+Losses = SACLosses | DDPGLosses | PPOLosses
+
+GROUPS = ("sac", "ddpg", "ppo")
+"""The names of the learners' metrics and of their settings."""
 
 
 class Learner(NamedTuple):
@@ -29,8 +33,10 @@ class Learner(NamedTuple):
     update_many_guarded: Callable[..., Any]
     state: Any  # the classes of what it learns and what an update tells
     losses: Any
-    act: Callable[[MLP, Array], Array]  # without chance
-    values: Callable[[Any, Array, Array], Float[Array, "M N"]]
+    acting: Callable[[Any], MLP]  # the network that acts
+    # Of a learner with values of actions alone:
+    act: Callable[[MLP, Array], Array] | None = None  # without chance
+    values: Callable[[Any, Array, Array], Float[Array, "M N"]] | None = None
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -51,8 +57,23 @@ def learner_of(config: AgentConfig) -> Learner:
             update_many_guarded=ddpg.update_many_guarded,
             state=DDPGState,
             losses=DDPGLosses,
+            acting=_policy,
             act=ddpg.act,
             values=ddpg.values,
+        )
+    if config.algo == "ppo":
+        assert config.ppo.discount is not None
+        return Learner(
+            group="ppo",
+            how=config.ppo,
+            batch_size=config.ppo.batch_size,
+            discount=config.ppo.discount,
+            init=ppo.init_ppo,
+            update_many=ppo.update_many,
+            update_many_guarded=ppo.update_many_guarded,
+            state=PPOState,
+            losses=PPOLosses,
+            acting=ppo.acting,
         )
     return Learner(
         group="sac",
@@ -64,9 +85,15 @@ def learner_of(config: AgentConfig) -> Learner:
         update_many_guarded=sac.update_many_guarded,
         state=SACState,
         losses=SACLosses,
+        acting=_policy,
         act=sac.mean_action,
         values=sac.values,
     )
+
+
+def _policy(state: Any) -> MLP:
+    policy: MLP = state.policy
+    return policy
 
 
 def expansion_of(config: AgentConfig) -> Expansion:
@@ -80,6 +107,8 @@ def acting_policy(config: AgentConfig, layers: Any) -> ActingPolicy:
     """A copy of a policy network for use outside of compiled code."""
     if config.algo in EXPANDING:
         return DeterministicPolicy(layers, exploration=config.ddpg.exploration)
+    if config.algo == "ppo":
+        return GaussianPolicy(layers)
     return ActingPolicy(layers)
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from m2ac.config import DDPGConfig, WorldConfig
+from m2ac.learner_config import DDPGConfig, WorldConfig
 from m2ac.learners import world_model
 from m2ac.learners.expansion import candidate_targets, weighted_target
 from m2ac.learners.updating import GuardedUpdates, Updates, scanned, scanned_guarded

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from m2ac.config import SACConfig
+from m2ac.learner_config import SACConfig
 from m2ac.learners import tanh_normal
 from m2ac.learners.updating import GuardedUpdates, Updates, scanned, scanned_guarded
 from m2ac.networks import MLP, apply_mlp, glorot_uniform, init_mlp

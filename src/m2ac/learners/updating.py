@@ -10,12 +10,13 @@ import optax
 from jaxtyping import Array, Bool
 
 from m2ac.finite import all_finite
-from m2ac.types import Transition
 
 S = TypeVar("S")
 """A learner's state: a named tuple."""
 L = TypeVar("L")
 """What an update saw: a named tuple of numbers."""
+B = TypeVar("B")
+"""What an update learns from: a named tuple, of several on the first axis."""
 Noise = Any
 
 UNROLL = 2
@@ -38,9 +39,7 @@ class GuardedUpdates(NamedTuple):
     faulty: Bool[Array, "N P"]  # which part of losses or state was not finite; an update with any of them was left out
 
 
-def scanned(
-    update: Callable[[S, Transition, Noise], tuple[S, L]], state: S, batches: Transition, noise: Noise
-) -> Updates:
+def scanned(update: Callable[[S, B, Noise], tuple[S, L]], state: S, batches: B, noise: Noise) -> Updates:
     """One update per batch on the first axis."""
     after, losses = jax.lax.scan(lambda s, x: update(s, x[0], x[1]), state, (batches, noise), unroll=UNROLL)
     return Updates(after, losses, _no_trace(after) & all_finite(losses))
@@ -57,22 +56,16 @@ def _no_trace(state: Any) -> Bool[Array, ""]:
     return jnp.isfinite(jnp.sum(jnp.stack([jnp.sum(moment) for moment in moments])))
 
 
-def scanned_guarded(
-    update: Callable[[S, Transition, Noise], tuple[S, L]], state: S, batches: Transition, noise: Noise
-) -> GuardedUpdates:
+def scanned_guarded(update: Callable[[S, B, Noise], tuple[S, L]], state: S, batches: B, noise: Noise) -> GuardedUpdates:
     """`scanned` that leaves out every update after which a number of the state or the losses is not finite."""
 
-    def guarded(state: S, batch_and_noise: tuple[Transition, Noise]) -> tuple[S, tuple[L, Bool[Array, "P"]]]:
+    def guarded(state: S, batch_and_noise: tuple[B, Noise]) -> tuple[S, tuple[L, Bool[Array, "P"]]]:
         after, losses = update(state, *batch_and_noise)
-        faulty = ~jnp.stack([all_finite(part) for part in _parts(losses, after)])
+        faulty = ~jnp.stack([all_finite(part) for part in (*losses, *after)])
         return jax.tree.map(partial(jnp.where, jnp.any(faulty)), state, after), (losses, faulty)
 
     state, (losses, faulty) = jax.lax.scan(guarded, state, (batches, noise))
     return GuardedUpdates(state, losses, faulty)
-
-
-def _parts(losses: Any, state: Any) -> tuple[Any, ...]:
-    return (*losses, *state)
 
 
 @jax.jit

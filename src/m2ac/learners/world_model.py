@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from m2ac.config import WorldConfig
+from m2ac.learner_config import WorldConfig
 from m2ac.networks import MLP, apply_mlp, glorot_uniform, init_mlp
 from m2ac.types import Key, Transition
 

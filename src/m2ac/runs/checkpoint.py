@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from m2ac.algorithms.state import State, state_shapes
+from m2ac.algorithms.state import AnyState, State, state_shapes
 from m2ac.config import AgentConfig, RunConfig
 from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
@@ -53,19 +53,19 @@ class Checkpoint(NamedTuple):
     """What a checkpoint directory holds."""
 
     path: Path
-    state: State
+    state: AnyState
     config: AgentConfig
     manifest: dict[str, Any]
     losses: dict[str, np.ndarray]  # of the updates of a cycle that is not finished yet
 
 
-def named_arrays(state: State) -> dict[str, np.ndarray]:
+def named_arrays(state: AnyState) -> dict[str, np.ndarray]:
     """Every leaf of the state under its path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
 
 
-def fingerprint(state: State) -> str:
+def fingerprint(state: AnyState) -> str:
     """SHA-256 of the whole state."""
     digest = hashlib.sha256()
     for name, array in sorted(named_arrays(state).items()):
@@ -75,7 +75,7 @@ def fingerprint(state: State) -> str:
 
 
 def save(
-    path: Path, state: State, config: AgentConfig, *, losses: Mapping[str, np.ndarray] | None = None, **extra: Any
+    path: Path, state: AnyState, config: AgentConfig, *, losses: Mapping[str, np.ndarray] | None = None, **extra: Any
 ) -> None:
     """Write a checkpoint directory in one step that either happens or does not; `extra` is kept in the manifest."""
     path = path.absolute()
@@ -206,14 +206,19 @@ def _read(file: Path, size: int, sha256: str, *, at_most: int) -> dict[str, np.n
         raise CheckpointError(f"{file} {error}; {_ANOTHER}") from error
 
 
-def _is_possible(state: State) -> bool:
+def _is_possible(state: AnyState) -> bool:
     """Whether the counters and places are such as a training has."""
-    counters, episode, real = state.counters, state.episode, state.real
+    counters, real = state.counters, state.real
+    episode = state.episode if isinstance(state, State) else state.episodes
     size, cursor, last = int(real.size), int(real.cursor), int(real.last)
-    counted = all(0 <= count < 2**31 for count in (*counters._replace(modelled_at=0), episode.number, episode.length))
+    counts = np.concatenate(
+        [np.array(counters._replace(modelled_at=0)), np.ravel(episode.number), np.ravel(episode.length)]
+    )
+    counted = bool(np.all((counts >= 0) & (counts < 2**31)))
     ring = 0 <= size <= real.capacity and 0 <= cursor < real.capacity and 0 <= last < real.slots
     slots = np.asarray(real.at)
-    kept = state.imagined is None or bool(np.all(np.asarray(state.imagined.counts) >= 0))
+    imagined = state.imagined if isinstance(state, State) else None
+    kept = imagined is None or bool(np.all(np.asarray(imagined.counts) >= 0))
     return (
         counted
         and -1 <= counters.modelled_at <= counters.steps
@@ -233,7 +238,7 @@ def _or_replaced(path: Path) -> Path:
 
 
 @cache
-def _shapes(config: AgentConfig, obs_dim: int, action_dim: int, slots: int, *, learns_termination: bool) -> State:
+def _shapes(config: AgentConfig, obs_dim: int, action_dim: int, slots: int, *, learns_termination: bool) -> AnyState:
     capacity = config.replay.capacity
     assert capacity is not None
     if not (0 < obs_dim <= 10**6 and 0 < action_dim <= 10**6 and first_slots(capacity) <= slots <= 2 * capacity):
@@ -244,7 +249,7 @@ def _shapes(config: AgentConfig, obs_dim: int, action_dim: int, slots: int, *, l
     return shapes
 
 
-def _bytes(shapes: State) -> int:
+def _bytes(shapes: AnyState) -> int:
     return sum(int(np.prod(np.shape(leaf), dtype=object)) * _dtype(leaf).itemsize for leaf in jax.tree.leaves(shapes))
 
 
@@ -332,7 +337,7 @@ def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
     return acting_policy(config or AgentConfig(), layers)
 
 
-def _filled(shapes: State, arrays: dict[str, np.ndarray], file: Path) -> State:
+def _filled(shapes: AnyState, arrays: dict[str, np.ndarray], file: Path) -> AnyState:
     """Every leaf from the array of its name; the rows of D_env that were never written are zeros."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
@@ -359,8 +364,8 @@ def _filled(shapes: State, arrays: dict[str, np.ndarray], file: Path) -> State:
     return jax.tree.unflatten(structure, [fill(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)])
 
 
-def _learns_termination(state: State) -> bool:
-    if state.dynamics is None:
+def _learns_termination(state: AnyState) -> bool:
+    if not isinstance(state, State) or state.dynamics is None:
         return False
     params = state.dynamics.ensemble.params
     return bool(params.members[0][-1].bias.shape[0] > 2 * params.max_log_variance.shape[0])

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from m2ac.algorithms.training import Progress, Training
+from m2ac.algorithms.base import Progress
+from m2ac.algorithms.choice import AnyTraining, training_of, worlds_needed
 from m2ac.algorithms.watch import notices
-from m2ac.config import DEFAULT_STEPS, RunConfig, resolve
+from m2ac.config import RunConfig, resolve
 from m2ac.envs import Task, find_task, make_env
 from m2ac.envs.notices import Notices
+from m2ac.envs.seeds import Stream
 from m2ac.envs.world import World
 from m2ac.report.curve import draw_learning_curve
 from m2ac.runs import checkpoint, disk
@@ -45,10 +47,10 @@ class _Run:
     """The moving parts of `execute`."""
 
     def __init__(
-        self, config: RunConfig, task: Task, worlds: tuple[World, World], directory: RunDirectory, display: Display
+        self, config: RunConfig, task: Task, worlds: Sequence[World], directory: RunDirectory, display: Display
     ) -> None:
         self.config = config
-        self.training_world, self.evaluation_world = worlds
+        *self.training_worlds, self.evaluation_world = worlds
         self.directory = directory
         self.display = display
         assert config.steps is not None
@@ -68,11 +70,11 @@ class _Run:
         self.train_return: float | None = None
         self.asked_to_stop: Callable[[], bool] = lambda: False
 
-    def _training(self, termination_fn: Any) -> Training:
+    def _training(self, termination_fn: Any) -> AnyTraining:
         """A fresh training, or the one of the newest checkpoint."""
         found = checkpoint.load_newest(self.directory.checkpoints, warn=self.display.message)
-        training = Training(
-            self.config, self.training_world, termination_fn=termination_fn, state=found.state if found else None
+        training = training_of(
+            self.config, self.training_worlds, termination_fn=termination_fn, state=found.state if found else None
         )
         if found is None:
             if self.directory.read_evals():
@@ -89,7 +91,7 @@ class _Run:
             self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
         return training
 
-    def _take_up(self, found: checkpoint.Checkpoint, training: Training) -> None:
+    def _take_up(self, found: checkpoint.Checkpoint, training: AnyTraining) -> None:
         """Go on with the run's own notes: its time, its logs, the cycle that was under way."""
         try:
             self.elapsed_before = float(found.manifest["elapsed"])
@@ -268,9 +270,11 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
     task = find_task(config.env)
     with ExitStack() as at_the_end:
         make_world = partial(World, seed=config.seed, step_timeout=config.step_timeout, notices=Notices())
-        worlds = make_world(make_env(task), stream="train"), make_world(make_env(task), stream="eval")
-        for world in worlds:
-            at_the_end.callback(world.close)
+        worlds: list[World] = []
+        streams: list[Stream] = ["train"] * worlds_needed(config)
+        for name in (*streams, "eval"):
+            worlds.append(make_world(make_env(task), stream=name))
+            at_the_end.callback(worlds[-1].close)
         resolved = _resolved(config, task, worlds[0])
         assert resolved.out is not None
         assert resolved.steps is not None
@@ -288,7 +292,7 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
 
 def _resolved(config: RunConfig, task: Task, world: World) -> RunConfig:
     """The configuration with the task's values where none were given."""
-    steps = config.steps or task.defaults.get("steps", DEFAULT_STEPS)
+    steps = config.steps or task.steps(config.algo)
     given = dataclasses.replace(config, out=config.out or default_out(config), steps=steps)
     return resolve(given, task.defaults, action_dim=world.action_dim, steps=steps)
 
