@@ -87,7 +87,7 @@ def odd_header(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def odd_text(data: bytes, other: bytes, rng: random.Random) -> bytes:
     """Something that is no manifest and no array."""
-    deep = b'{"format": "m2ac checkpoint", "schema": 2, "x": ' + b"[" * 600 + b"]" * 600 + b"}"
+    deep = b'{"format": "m2ac checkpoint", "schema": 3, "x": ' + b"[" * 600 + b"]" * 600 + b"}"
     odd = (b"", b"{}", b"[]", b"null", b"[" * 100_000, b'{"a":' * 10_000, b"1e999", b"\xff\xfe", b"PK\x03\x04", deep)
     return rng.choice(odd)
 

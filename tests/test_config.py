@@ -234,7 +234,7 @@ def test_a_wrong_type_in_json_is_refused_by_name(name: str) -> None:
     ("values", "message"),
     [
         ([], 'the configuration must be a group of settings, got []; write it as {"algo": …} or leave it out'),
-        ({"mask": 3}, 'mask must be a group of settings, got 3; write it as {"rate": …} or leave it out'),
+        ({"mask": 3}, 'mask must be a group of settings, got 3; write it as {"rule": …} or leave it out'),
         ({"mask.rate": 0.5}, 'there is no setting "mask.rate"; write it as {"mask": {"rate": …}}'),
         ({"stepz": 3}, 'there is no setting "stepz". Perhaps you meant "steps"?'),
         ({"sac": {"gama": 3}}, 'there is no setting "sac.gama". m2ac train --help lists them all.'),
@@ -266,18 +266,18 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
     if algo == "m2ac":
         mask = MaskConfig(
             rate=draw(st.just("paper") | st.floats(0.001, 1)),
-            stop=draw(st.sampled_from(["nonstop", "hardstop"])),
-            uncertainty=draw(st.sampled_from(["ovr", "ova", "nll"])),
+            stop=draw(maybe(st.sampled_from(["nonstop", "hardstop"]))),
+            uncertainty=draw(maybe(st.sampled_from(["ovr", "ova", "nll", "gjs"]))),
             penalty=draw(maybe(st.floats(0, 1))),
             draw=draw(st.sampled_from(["elites", "all"])),
         )
     return RunConfig(
         algo=algo,
-        horizon=None if algo in ("sac", "ddpg") else draw(maybe(st.integers(1, 20))),
+        horizon=None if algo in ("sac", "ddpg", "ppo") else draw(maybe(st.integers(1, 20))),
         seed=draw(st.integers(0, 2**32 - 1)),
-        rhythm="mbpo" if algo in EXPANDING else draw(st.sampled_from(["mbpo", "epoch"])),
-        updates_per_step=draw(maybe(number)),
-        random_steps=draw(maybe(st.integers(2, 500))),
+        rhythm="mbpo" if algo in (*EXPANDING, "ppo") else draw(st.sampled_from(["mbpo", "epoch"])),
+        updates_per_step=None if algo == "ppo" else draw(maybe(number)),
+        random_steps=None if algo == "ppo" else draw(maybe(st.integers(2, 500))),
         mask=mask,
         model=ModelConfig(
             members=members,
@@ -289,13 +289,13 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
             max_epochs=draw(maybe(number)),
         ),
         replay=ReplayConfig(
-            real_share=draw(st.just("union") | st.floats(0, 1)), capacity=draw(maybe(st.integers(1000, 10**6)))
+            real_share=draw(st.just("union") | st.floats(0, 1)), capacity=draw(maybe(st.integers(2048, 10**6)))
         ),
         ddpg=DDPGConfig(critics=draw(maybe(st.integers(1, 9)))),
         world=WorldConfig(members=draw(maybe(st.integers(1, 9))), pretrain=draw(maybe(st.integers(0, 500)))),
         sac=SACConfig(target_entropy=draw(maybe(st.floats(-100, 100))), temperature=draw(small)),
         env=draw(st.text(min_size=1)),
-        steps=draw(maybe(st.integers(501, 10**7))),
+        steps=draw(maybe(st.integers(2048, 10**7))),
         out=draw(maybe(st.text())),
         tensorboard=draw(st.booleans()),
     )
@@ -308,7 +308,7 @@ def test_every_valid_configuration_comes_back_from_json(config: RunConfig) -> No
     assert hash(again) == hash(config)
 
 
-@given(run_configs(), st.integers(501, 10**7))
+@given(run_configs(), st.integers(2048, 10**7))
 def test_resolving_leaves_nothing_open_keeps_what_was_set_and_is_done_once(config: RunConfig, steps: int) -> None:
     resolved = resolve(dataclasses.replace(config, steps=steps), {}, action_dim=3, steps=steps)
     before, after = to_dict(config), to_dict(resolved)
@@ -318,8 +318,9 @@ def test_resolving_leaves_nothing_open_keeps_what_was_set_and_is_done_once(confi
         "out",
         "step_timeout",
         "model.max_epochs",
-        *(["horizon"] if config.algo in ("sac", "ddpg") else []),
-        *([] if config.algo in MODELLED else ["mask.penalty"]),
+        *(["horizon"] if config.algo in ("sac", "ppo", "ddpg") else []),
+        *(["updates_per_step"] if config.algo == "ppo" else ["ppo.discount", "ppo.learning_rate"]),
+        *([] if config.algo in MODELLED else ["mask.penalty", "mask.stop", "mask.uncertainty"]),
         *([] if config.algo in EXPANDING else ["ddpg.critics", "world.members", "world.pretrain"]),
     }
     changed = {name for name in leaves(RunConfig) if value_of(before, name) not in (None, value_of(after, name))}
@@ -361,7 +362,7 @@ def test_what_the_user_set_stays() -> None:
         retain=2,
         model=ModelConfig(hidden=16),
         sac=SACConfig(target_entropy=0.0),
-        mask=MaskConfig(penalty=0.0),
+        mask=MaskConfig(penalty=0.0, stop="hardstop", uncertainty="nll"),
         replay=ReplayConfig(capacity=900),
     )
     assert resolve(config, TASK, action_dim=6, steps=3000) == dataclasses.replace(config, steps=3000)
@@ -381,6 +382,32 @@ def test_mbpo_keeps_everything_unpenalised_and_sac_has_no_model() -> None:
     assert (mbpo.mask.rate, mbpo.mask.penalty, mbpo.horizon, mbpo.updates_per_step) == (1.0, 0.0, 3, 10)
     sac = resolve(AgentConfig(algo="sac"), {"horizon": 5}, action_dim=1, steps=10_000)
     assert (sac.horizon, sac.updates_per_step, sac.mask) == (None, 1, MaskConfig())
+
+
+def test_a_rule_brings_its_own_score_stop_and_penalty() -> None:
+    def resolved(**mask: Any) -> MaskConfig:
+        return resolve(AgentConfig(mask=MaskConfig(**mask)), {}, action_dim=1, steps=10_000).mask
+
+    rank, threshold, everything = (resolved(rule=rule) for rule in ("rank", "threshold", "all"))
+    assert (rank.uncertainty, rank.stop, rank.penalty, rank.rate) == ("ovr", "nonstop", 1e-3, "paper")
+    assert (threshold.uncertainty, threshold.stop, threshold.penalty) == ("gjs", "hardstop", 0)
+    assert (everything.uncertainty, everything.stop, everything.penalty, everything.rate) == ("ovr", "nonstop", 0, 1)
+    asked = resolved(rule="threshold", uncertainty="ovr", stop="nonstop", penalty=0.5)
+    assert (asked.uncertainty, asked.stop, asked.penalty) == ("ovr", "nonstop", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        ({"rule": "threshold", "rate": 0.5}, "mask.rate has no meaning for mask.rule=threshold, got 0.5"),
+        ({"rule": "all", "rate": 0.5}, "mask.rate has no meaning for mask.rule=all, got 0.5"),
+        ({"quantile": 1.0}, r"mask.quantile must be in \(0, 1\), got 1.0"),
+        ({"factor": 0.0}, "mask.factor must be positive, got 0.0"),
+    ],
+)
+def test_rules_with_settings_of_others_are_refused(mask: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MaskConfig(**mask)
 
 
 def test_the_nll_score_goes_unpenalised_unless_asked() -> None:

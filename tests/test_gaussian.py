@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from m2ac.dynamics.gaussian import Gaussian, kl, merge, negative_log_density
-from m2ac.dynamics.uncertainty import negative_likelihood, one_vs_all, one_vs_rest
+from m2ac.dynamics.gaussian import Gaussian, geometric_js, kl, merge, negative_log_density
+from m2ac.dynamics.uncertainty import negative_likelihood, one_vs_all, one_vs_rest, pairwise
 
 
 @pytest.fixture(params=[np.float32, np.float64], ids=["float32", "float64"], autouse=True)
@@ -39,6 +39,7 @@ def test_identical_members_agree_exactly(K, precision):  # V1
     prediction = ensemble([[0.3, -5.0]] * K, [[0.2, 9.0]] * K, precision)
     np.testing.assert_allclose(scores(one_vs_rest, prediction), 0.0, atol=1e-6)
     np.testing.assert_allclose(scores(one_vs_all, prediction), 0.0, atol=1e-6)
+    np.testing.assert_array_equal(scores(pairwise, prediction), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,37 @@ def test_scores_of_hand_computed_ensembles(means, variances, rest, everyone, pre
     prediction = ensemble(means, variances, precision)
     close(scores(one_vs_rest, prediction), rest, precision)
     close(scores(one_vs_all, prediction), everyone, precision)
+
+
+@pytest.mark.parametrize(
+    ("means", "variances", "expected"),
+    [
+        ([0, 2], [1, 1], 4 / 8),
+        ([0, 0], [1, 4], 0.5 * np.log(5 / 4)),
+        ([0, 1, -1], [1, 1, 1], (1 / 8 + 1 / 8 + 4 / 8) / 3),
+        ([0, 1, 2, 4], [1, 1, 1, 1], (1 + 4 + 16 + 1 + 9 + 4) / 8 / 6),  # all pairs once, also of an even number
+        ([[0, 0], [2, 0]], [[1, 1], [1, 4]], 4 / 8 + 0.5 * np.log(5 / 4)),
+    ],
+)
+def test_the_mean_divergence_of_pairs_by_hand(means, variances, expected, precision):
+    close(scores(pairwise, ensemble(means, variances, precision)), [expected] * len(means), precision)
+
+
+def test_pairs_are_those_of_the_company_and_the_drawn_member(precision):
+    prediction = ensemble([0, 1, 2, 4], [1, 1, 1, 1], precision)
+    company = jnp.array([True, True, False, False])
+    made = pairwise(prediction, jnp.arange(4), prediction.mean[0], company)
+    close(made, [1 / 8, 1 / 8, (1 + 4 + 1) / 24, (1 + 16 + 9) / 24], precision)
+
+
+def test_the_geometric_divergence_is_half_the_kl_from_the_geometric_mean_to_each(precision):
+    p = Gaussian(jnp.array([0.5, -1.0], precision), jnp.array([0.2, 3.0], precision))
+    q = Gaussian(jnp.array([1.5, 0.0], precision), jnp.array([1.0, 0.5], precision))
+    variance = 2 / (1 / p.variance + 1 / q.variance)
+    middle = Gaussian(variance * 0.5 * (p.mean / p.variance + q.mean / q.variance), variance)
+    expected = 0.5 * (kl(middle, p) + kl(middle, q))
+    np.testing.assert_allclose(geometric_js(p, q), expected, rtol=1e-5)
+    np.testing.assert_allclose(geometric_js(p, q), geometric_js(q, p), rtol=1e-6)
 
 
 def test_one_vs_rest_sums_over_dimensions(precision):  # V6

@@ -386,7 +386,7 @@ def test_an_environment_that_fails_leaves_everything_before_it_whole():
 def test_numbers_that_are_not_finite_are_left_out_and_counted():
     class Huge(Short):
         def step(self, action):
-            obs, reward, *rest = super().step(action)
+            obs, _, *rest = super().step(action)
             return obs, 3e38 * (self.episodes % 3 == 0), *rest
 
     under_test = training(1, make=Huge, skips_allowed=10_000, **{"ppo.scale_rewards": False})
@@ -445,7 +445,7 @@ def test_what_is_left_open_follows_from_the_task():
     assert (plain.ppo.discount, plain.ppo.learning_rate, plain.random_steps) == (0.99, 3e-4, 0)
     task = {"ppo.discount": 0.9, "random_steps": 500}
     assert resolve(RunConfig(algo="ppo"), task, action_dim=1, steps=9000).ppo.discount == 0.9
-    with pytest.raises(ConfigError, match="replay.capacity must be at least ppo.rollout"):
+    with pytest.raises(ConfigError, match=r"replay\.capacity must be at least ppo\.rollout"):
         resolve(override(AgentConfig(algo="ppo"), {"replay.capacity": 1500}), {}, action_dim=1, steps=9000)
 
 

@@ -12,8 +12,9 @@ from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics.ensemble import Ensemble, init_ensemble
 from m2ac.dynamics.uncertainty import SCORES
 from m2ac.imagination import rollout as rollouts
-from m2ac.imagination.mask import keep_all, most_rows_kept, rank_mask
-from m2ac.imagination.rollout import Imagination, masked_rollouts
+from m2ac.imagination.mask import Threshold, keep_all, most_rows_kept, rank_mask
+from m2ac.imagination.rollout import Imagination, masked_rollouts, roll_out, start_rollouts
+from m2ac.types import Border
 
 KEY = jax.random.key(0)
 
@@ -230,3 +231,36 @@ def test_without_a_score_a_non_finite_prediction_is_still_not_kept():
     broken = np.asarray(drawn.member) == 1
     assert 0 < broken.sum() < broken.size
     np.testing.assert_array_equal(drawn.keep, ~broken)
+
+
+def thresholded(**changes) -> Imagination:
+    mask = Threshold(quantile=0.5, factor=2.0)
+    return imagine(mask=mask, score=constant_score([4.0, 1.0, 3.0, 2.0, 9.0]), stop="hardstop", horizon=2, **changes)
+
+
+STARTS = jnp.array([[0.0], [10.0], [20.0], [30.0], [40.0]])
+
+
+def test_a_threshold_keeps_what_is_below_twice_the_usual_score_of_first_steps():
+    rollout = masked_rollouts(still, adding_ensemble([1, 1]), STARTS, thresholded(), key=KEY)
+    assert moves(rollout) == [(s, s + 1) for s in (0, 10, 20, 30)] + [(s + 1, s + 2) for s in (0, 10, 20, 30)]
+
+
+def test_a_threshold_is_the_mean_over_all_phases():
+    before = Border(jnp.float32(0.0), jnp.int32(1))  # with (0 + 2 · 3) / 2 = 3 the score 3 is not below
+    rolling = start_rollouts(adding_ensemble([1, 1]), STARTS, thresholded(), border=before, key=KEY)
+    rolling = roll_out(rolling, still, adding_ensemble([1, 1]), thresholded(), steps=2)
+    assert moves(rolling.rollout) == [(10, 11), (30, 31), (11, 12), (31, 32)]
+    assert (float(rolling.border.level), int(rolling.border.phases)) == (3.0, 2)
+
+
+def test_a_threshold_learns_nothing_from_scores_that_are_not_finite():
+    bad = thresholded()._replace(score=constant_score([np.nan, np.inf, np.nan, np.nan, np.nan]))
+    before = Border(jnp.float32(7.0), jnp.int32(3))
+    rolling = start_rollouts(adding_ensemble([1, 1]), STARTS, bad, border=before, key=KEY)
+    rolling = roll_out(rolling, still, adding_ensemble([1, 1]), bad, steps=2)
+    assert not rolling.rollout.keep.any()
+    assert (float(rolling.border.level), int(rolling.border.phases)) == (7.0, 3)
+    some = thresholded()._replace(score=constant_score([np.nan, 1.0, np.inf, 3.0, 2.0]))
+    rolling = start_rollouts(adding_ensemble([1, 1]), STARTS, some, key=KEY)
+    assert roll_out(rolling, still, adding_ensemble([1, 1]), some, steps=1).border.level == 4.0

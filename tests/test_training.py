@@ -375,3 +375,31 @@ def test_a_training_left_at_any_point_ends_with_the_same_state_and_the_same_metr
         seen += told_by(resumed, steps)
         assert fingerprint(resumed.state) == fingerprint(whole.state), point
         assert seen == told, point
+
+
+def test_m2ac_whose_rule_is_to_keep_all_is_mbpo_bit_for_bit():
+    masked, everything = training("m2ac", **{"mask.rule": "all"}), training("mbpo")
+    ran(masked, 90)
+    ran(everything, 90)
+    assert_same(masked.state, everything.state)
+
+
+def test_a_threshold_is_part_of_the_state_and_of_the_metrics(tmp_path):
+    def make(state=None):
+        made = training("m2ac", **{"mask.rule": "threshold", "horizon": 3})
+        return (
+            made if state is None else Training(made.config, made.world, termination_fn=terminations.never, state=state)
+        )
+
+    whole = make()
+    told = told_by(whole, 120)
+    assert all(metrics["trust/border"] > 0 for metrics in told)
+    assert all(metrics["trust/share_kept"] > 0.5 for metrics in told)
+    assert int(whole.state.imagined.border.phases) == len(told)
+    left = make()
+    ran(left, 80)
+    checkpoint.save(tmp_path / "left", left.state, left.config)
+    again = make(checkpoint.load(tmp_path / "left").state)
+    assert again.rejoin()
+    ran(again, 120)
+    assert fingerprint(again.state) == fingerprint(whole.state)

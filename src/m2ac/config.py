@@ -31,16 +31,25 @@ LARGEST_DENOMINATOR = 46_340
 class MaskConfig:
     """Which imagined transitions are trusted (Algorithm 2)."""
 
+    rule: Literal["rank", "threshold", "all"] = "rank"
+    """rank: the share of the rows with the lowest scores, as M2AC; threshold: all rows whose score is below that of
+    most first steps from real states, as MACURA; all: every row, as MBPO."""
     rate: float | Literal["paper"] = "paper"
     """Share of the imagined rows kept at each rollout step, in (0, 1]. "paper" is 0.5 at horizon 1 and otherwise decays
     as (H-h)/(2(H+1)); 1 keeps everything."""
-    stop: Literal["nonstop", "hardstop"] = "nonstop"
-    """Whether a rollout goes on from every row (nonstop) or only from the kept ones (hardstop)."""
-    uncertainty: Literal["ovr", "ova", "nll"] = "ovr"
-    """Score that ranks the rows: One-vs-Rest or One-vs-All divergence, or the ensemble's negative log-likelihood."""
+    quantile: float = 0.95
+    """Of the threshold rule: the share of first steps whose scores are below the usual one."""
+    factor: float = 2.0
+    """Of the threshold rule: how often the usual score a trusted row may have."""
+    stop: Literal["nonstop", "hardstop"] | None = None
+    """Whether a rollout goes on from every row (nonstop) or only from the kept ones (hardstop). None: nonstop, but
+    hardstop with the threshold rule."""
+    uncertainty: Literal["ovr", "ova", "nll", "gjs"] | None = None
+    """Score of the rows: One-vs-Rest or One-vs-All divergence, the ensemble's negative log-likelihood, or the mean
+    geometric Jensen-Shannon divergence of all pairs. None: ovr, but gjs with the threshold rule."""
     penalty: float | None = None
     """Kept imagined rewards are lowered by this times the score. None: 0.001, but 0 with the nll score, which can be
-    negative."""
+    negative, and 0 with the other rules."""
     draw: Literal["elites", "all"] = "elites"
     """The members a prediction is drawn from."""
     rest: Literal["all", "elites"] = "all"
@@ -54,7 +63,26 @@ class MaskConfig:
                 mask_rates(self.rate, 1)[0] > 0,
                 f"mask.rate must be at least 1/{LARGEST_DENOMINATOR}, got {self.rate}; so small a share keeps no row",
             )
+        check(
+            self.rule == "rank" or self.rate in ("paper", 1.0 if self.rule == "all" else "paper"),
+            f"mask.rate has no meaning for mask.rule={self.rule}, got {self.rate}; leave it out, or use rank",
+        )
+        check(
+            0 < self.quantile < 1,
+            f"mask.quantile must be in (0, 1), got {self.quantile}; 0.95 is the usual one",
+        )
+        positive("mask.factor", self.factor, "2 is the usual one")
         at_least("mask.penalty", self.penalty, 0, "a negative penalty would reward the model's doubt")
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether every row is kept."""
+        return self.rate == 1 or self.rule == "all"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no score is needed."""
+        return self.keeps_all and (self.penalty == 0 or (self.penalty is None and self.rule == "all"))
 
 
 @dataclass(frozen=True)
@@ -246,18 +274,22 @@ class AgentConfig:
             )
         if self.algo == "mbpo":
             check(
-                self.mask.rate in ("paper", 1) and not self.mask.penalty and self.mask.stop == "nonstop",
-                f"algo=mbpo keeps every imagined row unpenalised, got mask.rate={self.mask.rate}, "
-                f"mask.penalty={self.mask.penalty}, mask.stop={self.mask.stop}; use --algo m2ac",
+                self.mask.rate in ("paper", 1)
+                and not self.mask.penalty
+                and self.mask.stop != "hardstop"
+                and self.mask.rule != "threshold",
+                f"algo=mbpo keeps every imagined row unpenalised, got mask.rule={self.mask.rule}, "
+                f"mask.rate={self.mask.rate}, mask.penalty={self.mask.penalty}, mask.stop={self.mask.stop}; "
+                f"use --algo m2ac",
             )
         if self.algo == "m2ac":
             check(
-                self.model.members >= 2 or (self.mask.rate == 1 and self.mask.penalty == 0),
+                self.model.members >= 2 or self.mask.is_idle,
                 f"model.members must be at least 2 for a mask, got {self.model.members}: "
                 f"one model has no rest to disagree with; use --algo mbpo or more members",
             )
             check(
-                not self._alone or (self.mask.rate == 1 and self.mask.penalty == 0),
+                not self._alone or self.mask.is_idle,
                 f"model.elites must be at least 2 with mask.rest=elites, got {self.model.elites}: "
                 f"one elite has no rest to disagree with; use mask.rest=all or more elites",
             )
@@ -351,8 +383,10 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
             f"raise it or leave it out",
         )
         room = max(room, config.ppo.rollout)
-    keep_all = config.algo == "mbpo"
-    penalty = 0.0 if keep_all or config.mask.uncertainty == "nll" else 1e-3
+    mask = config.mask
+    by_threshold, keep_all = mask.rule == "threshold", config.algo == "mbpo" or mask.rule == "all"
+    uncertainty = mask.uncertainty or ("gjs" if by_threshold else "ovr")
+    penalty = 0.0 if keep_all or by_threshold or uncertainty == "nll" else 1e-3
     values: dict[str, Any] = {
         "horizon": (config.horizon or 1) if modelled else None,
         **({"horizon": 3 if config.horizon is None else config.horizon} if looks_ahead else {}),
@@ -382,10 +416,11 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         }
     if modelled:
         values["mask"] = {
-            "rate": 1.0 if keep_all else config.mask.rate,
-            "penalty": penalty if config.mask.penalty is None else config.mask.penalty,
+            "rate": 1.0 if keep_all else mask.rate,
+            "penalty": penalty if mask.penalty is None else mask.penalty,
+            "stop": mask.stop or ("hardstop" if by_threshold else "nonstop"),
             # Where everything is kept the score only has to exist, and One-vs-All is 0 for a member on its own.
-            "uncertainty": "ova" if config._alone and config.mask.uncertainty == "ovr" else config.mask.uncertainty,
+            "uncertainty": "ova" if config._alone and uncertainty in ("ovr", "gjs") else uncertainty,
         }
     if isinstance(config, RunConfig):
         values["steps"] = steps

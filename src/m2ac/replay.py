@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from m2ac.types import Key, Transition
+from m2ac.types import Border, Key, Transition
 
 
 class Real(NamedTuple):
@@ -51,6 +51,7 @@ class Imagined(NamedTuple):
     rows: Transition  # (slots × rows per slot, …)
     counts: Int[Array, "slots"]  # valid rows, from the front of each slot
     cursor: Int[Array, ""]  # the slot the next phase goes to
+    border: Border  # what a mask with a threshold has learned from the phases so far
 
 
 def _empty_rows(capacity: int, obs_dim: int, action_dim: int) -> Transition:
@@ -86,7 +87,12 @@ def empty_real(capacity: int, obs_dim: int, action_dim: int, *, slots: int | Non
 def empty_imagined(slots: int, rows_per_slot: int, obs_dim: int, action_dim: int) -> Imagined:
     """Room for `slots` rollout phases of at most `rows_per_slot` kept rows."""
     rows = max(1, rows_per_slot)  # a mask may keep nothing at all, yet an array needs a row to sample from
-    return Imagined(_empty_rows(slots * rows, obs_dim, action_dim), jnp.zeros(slots, dtype=jnp.int32), jnp.int32(0))
+    return Imagined(
+        _empty_rows(slots * rows, obs_dim, action_dim),
+        jnp.zeros(slots, dtype=jnp.int32),
+        jnp.int32(0),
+        Border(jnp.float32(0), jnp.int32(0)),
+    )
 
 
 def _oldest(real: Real) -> Int[Array, ""]:
@@ -168,7 +174,7 @@ def add_imagined(imagined: Imagined, rows: Transition, keep: Bool[Array, "H B"])
         # Zeros behind the kept rows: the rows that fill up there may be anything, also not finite.
         return jax.lax.dynamic_update_slice_in_dim(old, jnp.where(counts, packed, 0).astype(old.dtype), start, axis=0)
 
-    return Imagined(
+    return imagined._replace(
         rows=jax.tree.map(write, imagined.rows, rows),
         counts=imagined.counts.at[imagined.cursor].set(count),
         cursor=(imagined.cursor + 1) % slots,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 Key = PRNGKeyArray
 Params = PyTree
@@ -13,6 +13,13 @@ TerminationFn = Callable[[Any, Any, Any], Any]
 
 RewardFn = Callable[[Any, Any, Any], Any]
 """One example: (obs, action, next_obs) -> reward, in jax.numpy."""
+
+
+class Border(NamedTuple):
+    """How far predictions from real states usually differ between members, over all rollout phases so far."""
+
+    level: Float[Array, ""]
+    phases: Int[Array, ""]
 
 
 class Transition(NamedTuple):

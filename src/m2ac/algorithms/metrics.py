@@ -8,6 +8,8 @@ from m2ac.algorithms.numbers import Skips, mean_of_finite
 from m2ac.algorithms.phases import Trust
 from m2ac.dynamics.fit import FitReport
 from m2ac.envs.world import Played
+from m2ac.imagination.mask import Threshold
+from m2ac.imagination.rollout import Imagination
 from m2ac.learners.choice import Losses
 
 
@@ -42,7 +44,7 @@ def fit_metrics(report: FitReport, *, refused: bool) -> dict[str, Any]:
     }
 
 
-def trust_metrics(trust: Trust, *, scored: bool) -> dict[str, Any]:
+def trust_metrics(trust: Trust, how: Imagination) -> dict[str, Any]:
     """What a rollout phase kept, as plain numbers."""
     kept, alive = np.asarray(trust.kept_by_step), np.asarray(trust.alive_by_step)
     metrics = {
@@ -54,8 +56,10 @@ def trust_metrics(trust: Trust, *, scored: bool) -> dict[str, Any]:
         "trust/nonfinite_share": int(trust.nonfinite_rows) / max(1, int(alive.sum())),
         "trust/terminated_rows": int(trust.terminated_rows),
     }
-    if not scored:  # nobody asked the other members
+    if how.score is None:  # nobody asked the other members
         return metrics
+    if isinstance(how.mask, Threshold):
+        metrics["trust/border"] = float(trust.border)
     return metrics | {
         "trust/uncertainty_kept": float(trust.uncertainty_kept),
         "trust/uncertainty_dropped": float(trust.uncertainty_dropped),

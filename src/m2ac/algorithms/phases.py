@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from m2ac.compiling import compile_for_ensemble
 from m2ac.dynamics.ensemble import Ensemble
-from m2ac.imagination.rollout import Imagination, Rolling, Rollout, roll_out, start_rollouts
+from m2ac.imagination.rollout import Imagination, Rolling, roll_out, start_rollouts
 from m2ac.learners.sac import sample_action
 from m2ac.networks import MLP
 from m2ac.replay import (
@@ -25,7 +25,7 @@ from m2ac.replay import (
     slots_used,
     take_real,
 )
-from m2ac.types import Key, Transition
+from m2ac.types import Border, Key, Transition
 
 _store = jax.jit(add_real, donate_argnums=0)
 _slots_used = jax.jit(slots_used)
@@ -60,9 +60,11 @@ class Trust(NamedTuple):
     uncertainty_dropped: Float[Array, ""]
     nonfinite_rows: Int[Array, ""]
     terminated_rows: Int[Array, ""]
+    border: Float[Array, ""]  # of a threshold
 
 
-def _trust(rollout: Rollout) -> Trust:
+def _trust(rolling: Rolling) -> Trust:
+    rollout = rolling.rollout
     finite = jnp.isfinite(rollout.uncertainty)
     dropped = rollout.alive & finite & ~rollout.keep
     kept_by_step = jnp.sum(rollout.keep, axis=1, dtype=jnp.int32)
@@ -75,16 +77,18 @@ def _trust(rollout: Rollout) -> Trust:
         uncertainty_dropped=jnp.mean(rollout.uncertainty, where=dropped),
         nonfinite_rows=jnp.sum(rollout.alive & ~finite, dtype=jnp.int32),
         terminated_rows=jnp.sum(rollout.alive & rollout.rows.terminated, dtype=jnp.int32),
+        border=rolling.border.level,
     )
 
 
 @partial(jax.jit, static_argnames=("rollouts", "how"))
 def start_imagining(
-    ensemble: Ensemble, real: Real, key: Key, phase: Int[Array, ""], *, rollouts: int, how: Imagination
+    ensemble: Ensemble, real: Real, border: Border, key: Key, phase: Int[Array, ""], *, rollouts: int, how: Imagination
 ) -> Rolling:
     """Line 6 of Algorithm 1: sample B states to roll the model out from."""
     key_starts, key_rollout = jax.random.split(jax.random.fold_in(key, phase))
-    return start_rollouts(ensemble, sample_obs(real, rollouts, key=key_starts), how, key=key_rollout)
+    starts = sample_obs(real, rollouts, key=key_starts)
+    return start_rollouts(ensemble, starts, how, border=border, key=key_rollout)
 
 
 @compile_for_ensemble(static_argnames="how", donate_argnums=0)
@@ -94,9 +98,10 @@ def imagine_step(rolling: Rolling, policy: MLP, ensemble: Ensemble, *, how: Imag
 
 
 @partial(jax.jit, donate_argnums=0)
-def finish_imagining(imagined: Imagined, rollout: Rollout) -> tuple[Imagined, Trust]:
+def finish_imagining(imagined: Imagined, rolling: Rolling) -> tuple[Imagined, Trust]:
     """Line 7 of Algorithm 1 ends: what the mask trusts is kept."""
-    return add_imagined(imagined, rollout.rows, rollout.keep), _trust(rollout)
+    rollout = rolling.rollout
+    return add_imagined(imagined, rollout.rows, rollout.keep)._replace(border=rolling.border), _trust(rolling)
 
 
 @compile_for_ensemble(static_argnames=("rollouts", "how"), donate_argnums=0)
@@ -112,9 +117,9 @@ def imagine(
     how: Imagination,
 ) -> tuple[Imagined, Trust]:
     """Lines 6-7 of Algorithm 1 in one go."""
-    rolling = start_imagining(ensemble, real, key, phase, rollouts=rollouts, how=how)
+    rolling = start_imagining(ensemble, real, imagined.border, key, phase, rollouts=rollouts, how=how)
     rolling = roll_out(rolling, partial(sample_action, policy), ensemble, how, steps=how.horizon)
-    return finish_imagining(imagined, rolling.rollout)
+    return finish_imagining(imagined, rolling)
 
 
 @partial(jax.jit, static_argnames=("batches", "batch_size", "real_share"))

@@ -198,7 +198,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         self._arrays = arrays._replace(dynamics=dynamics, imagined=imagined)
         self._counters = counters._replace(fits=counters.fits + 1, modelled_at=counters.steps)
         for cycle, own_trust in zip(self._cycles, self._each(trust), strict=True):
-            cycle |= trust_metrics(own_trust, scored=self.imagination.score is not None)
+            cycle |= trust_metrics(own_trust, self.imagination)
         self._took("imagine", started)
 
     def _judge_models(self, how: Imagination) -> None:
@@ -209,6 +209,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         if not fresh:
             return
         assert arrays.dynamics is not None
+        assert self.config.mask.uncertainty is not None
         started = time.perf_counter()
         phase = np.int32(counters.fits)
         errors = seed_phases.judge_model(

@@ -158,5 +158,6 @@ def rollouts_per_phase(config: AgentConfig) -> int:
 def rows_per_phase(config: AgentConfig) -> int:
     """The most rows a rollout phase can keep, from the mask's own schedule."""
     assert config.horizon is not None
-    rates = mask_rates(config.mask.rate, config.horizon)
+    assert config.mask.stop is not None
+    rates = mask_rates(1.0 if config.mask.rule == "threshold" else config.mask.rate, config.horizon)
     return most_rows_kept(rates, rollouts_per_phase(config), config.mask.stop)

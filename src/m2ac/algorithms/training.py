@@ -38,7 +38,7 @@ from m2ac.dynamics.fit import (
 )
 from m2ac.dynamics.uncertainty import SCORES
 from m2ac.envs.world import EnvError, World
-from m2ac.imagination.mask import keep_all, rank_mask
+from m2ac.imagination.mask import Mask, Threshold, keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
 from m2ac.learners.choice import Losses, entropy_bonus
 from m2ac.types import RewardFn, TerminationFn
@@ -154,6 +154,7 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         rolling = phases.start_imagining(  # line 6
             dynamics.ensemble,
             state.real,
+            state.imagined.border,
             self._streams.imagine,
             np.int32(state.counters.fits),
             rollouts=rollouts_per_phase(config),
@@ -162,10 +163,10 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         for _ in range(self.imagination.horizon):
             yield self._progress("imagining")
             rolling = phases.imagine_step(rolling, state.learner.policy, dynamics.ensemble, how=self.imagination)
-        imagined, trust = phases.finish_imagining(state.imagined, rolling.rollout)  # line 7
+        imagined, trust = phases.finish_imagining(state.imagined, rolling)  # line 7
         counters = state.counters._replace(fits=state.counters.fits + 1, modelled_at=state.counters.steps)
         self.state = state._replace(dynamics=dynamics, imagined=imagined, counters=counters)
-        self._cycle |= trust_metrics(trust, scored=self.imagination.score is not None)
+        self._cycle |= trust_metrics(trust, self.imagination)
         self._took("imagine", started)
 
     def _judge_model(self, how: Imagination) -> None:
@@ -176,6 +177,7 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         if not fresh:
             return
         assert state.dynamics is not None
+        assert self.config.mask.uncertainty is not None
         started = time.perf_counter()
         errors = judge_model(
             state.dynamics.ensemble,
@@ -234,7 +236,13 @@ def imagination(config: AgentConfig, termination_fn: TerminationFn | None, rewar
     """The parts of Algorithm 2 that a configuration fixes."""
     assert config.horizon is not None
     assert config.mask.penalty is not None
-    mask = keep_all if config.mask.rate == 1 else rank_mask(mask_rates(config.mask.rate, config.horizon))
+    assert config.mask.stop is not None
+    assert config.mask.uncertainty is not None
+    mask: Mask | Threshold = rank_mask(mask_rates(config.mask.rate, config.horizon))
+    if config.mask.keeps_all:
+        mask = keep_all
+    elif config.mask.rule == "threshold":
+        mask = Threshold(config.mask.quantile, config.mask.factor)
     return Imagination(
         horizon=config.horizon,
         mask=mask,

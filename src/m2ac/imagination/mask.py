@@ -6,12 +6,14 @@ A mask is a function (uncertainty, alive, h) → keep. A row without a finite sc
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+
+from m2ac.types import Border
 
 Mask = Callable[[Float[Array, "B"], Bool[Array, "B"], Int[Array, ""]], Bool[Array, "B"]]
 
@@ -62,6 +64,24 @@ def smallest(x: Float[Array, "B"], count: Int[Array, ""]) -> Bool[Array, "B"]:
     below, level = rank < last, rank == last
     room = count - jnp.sum(below, dtype=jnp.int32)
     return below | (level & (jnp.cumsum(level, dtype=jnp.int32) <= room))
+
+
+class Threshold(NamedTuple):
+    """A mask whose measure is what the first steps, which start from real states, are scored (MACURA)."""
+
+    quantile: float  # of their scores
+    factor: float
+
+    def border(self, before: Border, uncertainty: Float[Array, "B"]) -> Border:
+        """The mean over all phases of the factor times the quantile, with the first steps of one more."""
+        usual = jnp.nanquantile(jnp.where(jnp.isfinite(uncertainty), uncertainty, jnp.nan), self.quantile)
+        phases = before.phases + 1
+        level = before.level + (self.factor * usual - before.level) / phases
+        return jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(usual), new, old), Border(level, phases), before)
+
+    def __call__(self, border: Border, uncertainty: Float[Array, "B"], alive: Bool[Array, "B"]) -> Bool[Array, "B"]:
+        """The alive rows below the border."""
+        return alive & (uncertainty < border.level)
 
 
 def most_rows_kept(rates: Sequence[Fraction], rollouts: int, stop: Literal["nonstop", "hardstop"]) -> int:

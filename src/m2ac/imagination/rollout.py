@@ -15,8 +15,8 @@ from jaxtyping import Key as KeyArray
 from m2ac.dynamics.ensemble import Ensemble, predict, predict_drawn
 from m2ac.dynamics.gaussian import Gaussian, of_member, pick
 from m2ac.dynamics.uncertainty import Score
-from m2ac.imagination.mask import Mask
-from m2ac.types import Key, RewardFn, TerminationFn, Transition
+from m2ac.imagination.mask import Mask, Threshold
+from m2ac.types import Border, Key, RewardFn, TerminationFn, Transition
 
 BLOCK = 2500
 """Rows evaluated at a time: the activations of all members then stay in the cache."""
@@ -38,7 +38,7 @@ class Imagination(NamedTuple):
     """The fixed parts of Algorithm 2: how rows are scored, masked, penalised and ended."""
 
     horizon: int
-    mask: Mask
+    mask: Mask | Threshold
     score: Score | None  # None: nobody asks how far the members differ, so only the drawn one is evaluated
     penalty: float
     stop: Literal["nonstop", "hardstop"]
@@ -174,10 +174,13 @@ class Rolling(NamedTuple):
     alive: Bool[Array, "B"]
     h: Int[Array, ""]
     keys: KeyArray[Array, "H"]
+    border: Border  # of a mask with a threshold
 
 
-def start_rollouts(ensemble: Ensemble, starts: Float[Array, "B D"], how: Imagination, *, key: Key) -> Rolling:
-    """An empty rectangle over the given start states."""
+def start_rollouts(
+    ensemble: Ensemble, starts: Float[Array, "B D"], how: Imagination, *, border: Border | None = None, key: Key
+) -> Rolling:
+    """An empty rectangle over the given start states; a threshold goes on from the border of the phases before."""
     shape = how.horizon, *starts.shape[:1]
     actions = ensemble.input_mean.shape[0] - starts.shape[1]
     rows = Transition(
@@ -190,7 +193,8 @@ def start_rollouts(ensemble: Ensemble, starts: Float[Array, "B D"], how: Imagina
     nothing = jnp.zeros(shape, dtype=bool)
     empty = Rollout(rows, jnp.zeros(shape), jnp.zeros(shape, dtype=jnp.int32), nothing, nothing)
     alive = jnp.ones(starts.shape[0], dtype=bool)
-    return Rolling(empty, starts, alive, jnp.int32(0), jax.random.split(key, how.horizon))
+    border = Border(jnp.float32(0), jnp.int32(0)) if border is None else border
+    return Rolling(empty, starts, alive, jnp.int32(0), jax.random.split(key, how.horizon), border)
 
 
 def roll_out(
@@ -201,7 +205,7 @@ def roll_out(
     def step(_: Int[Array, ""], rolling: Rolling) -> Rolling:
         obs, alive, h = rolling.obs, rolling.alive, rolling.h
         imagined = _imagine_rows(policy, ensemble, obs, how, key=rolling.keys[h])  # lines 4-9
-        keep = how.mask(imagined.uncertainty, alive, h)  # line 10
+        keep, border = _mask(imagined.uncertainty, rolling, how)  # line 10
         finite = jnp.isfinite(imagined.uncertainty)
         goes_on = keep if how.stop == "hardstop" else alive & finite  # lines 12-13
         goes_on = goes_on & ~imagined.rows.terminated
@@ -209,9 +213,17 @@ def roll_out(
         next_obs = jnp.where(goes_on[:, None], imagined.rows.next_obs, 0.0)
         column = Rollout(imagined.rows, imagined.uncertainty, imagined.member, alive, keep)
         rollout = jax.tree.map(lambda x, new: x.at[h].set(new), rolling.rollout, column)
-        return Rolling(rollout, next_obs, goes_on, h + 1, rolling.keys)
+        return Rolling(rollout, next_obs, goes_on, h + 1, rolling.keys, border)
 
     return jax.lax.fori_loop(0, jnp.minimum(steps, how.horizon - rolling.h), step, rolling)
+
+
+def _mask(uncertainty: Float[Array, "B"], rolling: Rolling, how: Imagination) -> tuple[Bool[Array, "B"], Border]:
+    """What is kept of a step, and the border of a threshold, which the first step moves."""
+    if not isinstance(how.mask, Threshold):
+        return how.mask(uncertainty, rolling.alive, rolling.h), rolling.border
+    border = jax.lax.cond(rolling.h == 0, how.mask.border, lambda before, _: before, rolling.border, uncertainty)
+    return how.mask(border, uncertainty, rolling.alive), border
 
 
 def masked_rollouts(

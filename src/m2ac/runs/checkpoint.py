@@ -31,7 +31,7 @@ from m2ac.runs.environment import versions
 from m2ac.runs.tensors import TensorsError, read_tensors, serialised, write_tensors
 from m2ac.settings import UserError, from_dict, to_dict
 
-FORMAT, SCHEMA = "m2ac checkpoint", 2
+FORMAT, SCHEMA = "m2ac checkpoint", 3
 STATE, LOSSES, MANIFEST = "state.safetensors", "losses.safetensors", "manifest.json"
 LARGEST_MANIFEST = 2**20
 LARGEST_STATE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
