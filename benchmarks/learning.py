@@ -77,12 +77,14 @@ class Run(NamedTuple):
     horizon: int | None
     seed: int
     steps: int = 25_000
+    more: tuple[str, ...] = ()  # settings as they are typed
 
     @property
     def directory(self) -> Path:
         """Where it is."""
         horizon = "" if self.horizon is None else f"-h{self.horizon}"
-        return RUNS / f"{self.task}-{self.algo}{horizon}-s{self.seed}"
+        more = "".join(f"-{word.strip('-')}" for word in self.more)
+        return RUNS / f"{self.task}-{self.algo}{horizon}-s{self.seed}{more}"
 
     @property
     def arguments(self) -> list[str]:
@@ -90,7 +92,7 @@ class Run(NamedTuple):
         horizon = [] if self.horizon is None else ["--horizon", str(self.horizon)]
         return [
             *["train", "--env", self.task, "--algo", self.algo, *horizon],
-            *["--seed", str(self.seed), "--steps", str(self.steps)],
+            *["--seed", str(self.seed), "--steps", str(self.steps), *self.more],
         ]
 
 
@@ -104,6 +106,15 @@ def comparison(seeds: Sequence[int]) -> list[Run]:
         for horizon in (1, 10)
         for algo in ("m2ac", "mbpo")
     ]
+
+
+def train_all(runs: Sequence[Run], core: int) -> int:
+    """Start or continue the runs on one core, one after the other; the exit code of the first that fails."""
+    for run in runs:
+        print(f"m2ac {shlex.join(run.arguments)}", flush=True)
+        if code := train(run, core):
+            return code
+    return 0
 
 
 def train(run: Run, core: int) -> int:
@@ -149,17 +160,21 @@ def _short(value: float | None) -> float | str:
 def gather(runs: Sequence[Run]) -> None:
     """Write the finished ones of the runs to `results/`."""
     done = [run for run in runs if (run.directory / "DONE").exists()]
-    _write(ROOT / "results" / "learning.csv", [row for run in done for row in evaluations(run)])
-    _write(ROOT / "results" / "learning-trust.csv", [row for run in done for row in trust(run)])
-    commands = "\n".join(f"taskset -c 0 m2ac {shlex.join(run.arguments)}" for run in done)
+    write(ROOT / "results" / "learning.csv", [row for run in done for row in evaluations(run)])
+    write(ROOT / "results" / "learning-trust.csv", [row for run in done for row in trust(run)])
+    write_about(ROOT / "results" / "learning.json", done)
+
+
+def write_about(path: Path, done: Sequence[Run]) -> None:
+    """The exact commands, and on what they ran."""
+    commands = [f"taskset -c 0 m2ac {shlex.join(run.arguments)}" for run in done]
     about = json.loads((done[0].directory / "environment.json").read_text())
     told = {name: about[name] for name in ("python", "cpu", "cores_usable", "packages")}
-    (ROOT / "results" / "learning.json").write_text(
-        json.dumps({"commands": commands.splitlines(), "environment": told}, indent=2) + "\n"
-    )
+    path.write_text(json.dumps({"commands": commands, "environment": told}, indent=2) + "\n")
 
 
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Rows as CSV; a column is empty where a row has none."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
@@ -249,11 +264,7 @@ def main() -> int:
         draw()
         return 0
     part, parts = (int(number) for number in chosen.part.split("/"))
-    for run in runs[part - 1 :: parts]:
-        print(f"m2ac {shlex.join(run.arguments)}", flush=True)
-        if code := train(run, chosen.core):
-            return code
-    return 0
+    return train_all(runs[part - 1 :: parts], chosen.core)
 
 
 if __name__ == "__main__":

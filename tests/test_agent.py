@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from strange_envs import Plain, Unrepeatable
-from tiny import TINY, TINY_SAC
+from tiny import TINY, TINY_PPO, TINY_SAC
 
 from m2ac import M2AC, MBPO, SAC, AgentConfig, ConfigError, RunConfig
 from m2ac.agent import AGENTS, Agent
@@ -23,7 +23,8 @@ OBS = np.array([1.0, 0.0, 0.5])
 
 
 def make(algo: str, env: Any = "Pendulum-v1", **others: Any) -> Agent:
-    return AGENTS[algo](env, **{**(TINY if algo in MODELLED else TINY_SAC), **others})
+    tiny = TINY_PPO if algo == "ppo" else TINY if algo in MODELLED else TINY_SAC
+    return AGENTS[algo](env, **{**tiny, **others})
 
 
 def state_of(agent: Agent) -> str:

@@ -9,6 +9,7 @@ from gradients import check_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_training import assert_same, ran, told_by, without_times
+from tiny import TINY_PPO
 
 from m2ac import PPO, learn_together
 from m2ac.algorithms.on_policy import OnPolicy
@@ -25,7 +26,6 @@ from m2ac.settings import ConfigError, override
 from m2ac.types import Transition
 
 KEY = jax.random.key(5)
-TINY = {"ppo.rollout": 24, "ppo.batch_size": 8, "ppo.epochs": 2, "ppo.hidden": 8}
 HALF = PPOConfig(discount=0.5, gae=0.5, learning_rate=1e-3)
 
 
@@ -252,7 +252,7 @@ def worlds(count, make=lambda: make_env("Pendulum-v1"), seed=0):
 
 
 def training(envs=1, *, make=lambda: make_env("Pendulum-v1"), steps=400, state=None, **settings) -> OnPolicy:
-    base = override(AgentConfig(algo="ppo"), {**TINY, "ppo.envs": envs, **settings})
+    base = override(AgentConfig(algo="ppo"), {**TINY_PPO, "ppo.envs": envs, **settings})
     config = resolve(base, {}, action_dim=1, steps=steps)
     return OnPolicy(config, worlds(envs, make), state=state)
 
@@ -450,7 +450,7 @@ def test_what_is_left_open_follows_from_the_task():
 
 
 def test_an_agent_learns_is_saved_and_learns_on_exactly(tmp_path):
-    settings = {**TINY, "ppo.envs": 2}
+    settings = {**TINY_PPO, "ppo.envs": 2}
     whole = PPO("Pendulum-v1", seed=1, **settings).learn(60)
     first = PPO("Pendulum-v1", seed=1, **settings).learn(33)
     first.save(tmp_path / "agent")
@@ -466,4 +466,4 @@ def test_an_agent_learns_is_saved_and_learns_on_exactly(tmp_path):
 
 def test_agents_that_cannot_learn_together_say_so():
     with pytest.raises(ConfigError, match="M2AC, MBPO or SAC"):
-        learn_together([PPO("Pendulum-v1", seed=seed, **TINY) for seed in (0, 1)], 60)
+        learn_together([PPO("Pendulum-v1", seed=seed, **TINY_PPO) for seed in (0, 1)], 60)

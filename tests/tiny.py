@@ -23,6 +23,7 @@ TINY_SAC: dict[str, Any] = {
     "world.reward_layers": 1,
 }
 TINY: dict[str, Any] = {**TINY_SAC, "horizon": 2}
+TINY_PPO: dict[str, Any] = {"ppo.rollout": 24, "ppo.batch_size": 8, "ppo.epochs": 2, "ppo.hidden": 8}
 
 
 def arguments(settings: dict[str, Any]) -> list[str]:
