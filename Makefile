@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers
 
-.PHONY: train test check format bench-peers faults setup clean
+.PHONY: train test check format bench-peers bench-sb3 faults setup clean
 
 train: setup            ## set up, then learn the default task and draw its learning curve
 	$(BIN)/m2ac train
@@ -26,6 +26,9 @@ format: setup           ## put the code into the project's format
 
 bench-peers: setup $(PEERS)/.ready  ## time other libraries beside m2ac (ARGS="--quick" for a first look)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
+
+bench-sb3: setup $(PEERS)/.ready    ## learn PPO and SAC beside stable-baselines3
+	$(BIN)/python -m benchmarks.beside_sb3 $(ARGS)
 
 faults: setup           ## make go wrong what may (N=0.1 for a tenth of it, ARGS="--only kills" for one row)
 	$(BIN)/python -m faults --scale $(or $(N),1) $(if $(N),,--json results/faults.json) $(ARGS)
