@@ -212,7 +212,10 @@ EVERY: dict[str, Any] = {
     "random_steps": 77,
     "skips_allowed": 6,
     "step_timeout": 12.5,
-    "mask.rate": 0.25,
+    "mask.rule": "all",
+    "mask.rate": 1.0,
+    "mask.quantile": 0.5,
+    "mask.factor": 3.0,
     "mask.stop": "hardstop",
     "mask.uncertainty": "ova",
     "mask.penalty": 0.5,
@@ -261,6 +264,22 @@ EVERY: dict[str, Any] = {
     "world.learning_rate": 0.05,
     "world.weight_decay": 0.3,
     "world.pretrain": 19,
+    "ppo.envs": 2,
+    "ppo.rollout": 40,
+    "ppo.epochs": 3,
+    "ppo.batch_size": 20,
+    "ppo.learning_rate": 0.06,
+    "ppo.discount": 0.7,
+    "ppo.gae": 0.6,
+    "ppo.clip": 0.1,
+    "ppo.entropy_bonus": 0.01,
+    "ppo.critic_weight": 0.25,
+    "ppo.gradient_norm": 2.0,
+    "ppo.hidden": 21,
+    "ppo.layers": 1,
+    "ppo.log_std": -0.5,
+    "ppo.standardise": False,
+    "ppo.scale_rewards": False,
     "env": "Hopper",
     "steps": 888,
     "out": "somewhere",
@@ -278,7 +297,9 @@ def test_every_field_can_be_set_on_the_command_line() -> None:
     wanted = override(RunConfig(), EVERY)
     default, chosen = to_dict(RunConfig()), to_dict(wanted)
     assert [name for name in EVERY if value_of(default, name) == value_of(chosen, name)] == ["algo"]
-    typed = [*arguments({k: v for k, v in EVERY.items() if k != "tensorboard"}), "--no-tensorboard"]
+    switches = {"tensorboard": "--no-tensorboard", "ppo.standardise": "--ppo.no-standardise"}
+    switches |= {"ppo.scale_rewards": "--ppo.no-scale-rewards"}
+    typed = [*arguments({k: v for k, v in EVERY.items() if k not in switches}), *switches.values()]
     assert _parse(RunConfig, typed, "m2ac train") == wanted
 
 

@@ -133,7 +133,7 @@ def test_the_half_that_is_trusted_is_that_of_the_lower_score():
     real = real_rows([0, 1, 2, 3], [1, 2, 5, 6])
     errors = judge_model(adding_ensemble([1, 1]), real, KEY, jnp.int32(1), window=Window(4, 1), how=imagine())
     errors = errors._replace(
-        error=np.array([4.0, 3.0, 1.0, 2.0]), reward_error=np.arange(4.0), scores=np.array([[0.9, 0.8, 0.1, 0.2]] * 3)
+        error=np.array([4.0, 3.0, 1.0, 2.0]), reward_error=np.arange(4.0), scores=np.array([[0.9, 0.8, 0.1, 0.2]] * 4)
     )
     told = model_metrics(errors, fresh=4, score="ovr")
     assert (told["fresh/error_trusted"], told["fresh/error_distrusted"]) == (1.5, 3.5)

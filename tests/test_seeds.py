@@ -116,7 +116,7 @@ def test_what_does_not_depend_on_rounding_is_the_same_bit_for_bit(case: str) -> 
             assert_same((state.real.size, state.real.cursor), (other.real.size, other.real.cursor))
             if other.dynamics is not None:
                 assert_same(state.dynamics.ensemble.elites, other.dynamics.ensemble.elites)
-                assert_same((state.imagined.counts, state.imagined.cursor), other.imagined[1:])
+                assert_same(state.imagined._replace(rows=None), other.imagined._replace(rows=None))
         if CASES[case][1] == "mbpo":  # the first step with the policy, not yet learned
             assert_same(shared.begun.real, own.begun.real)
 
