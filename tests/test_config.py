@@ -403,6 +403,8 @@ def test_a_rule_brings_its_own_score_stop_and_penalty() -> None:
         ({"rule": "all", "rate": 0.5}, "mask.rate has no meaning for mask.rule=all, got 0.5"),
         ({"quantile": 1.0}, r"mask.quantile must be in \(0, 1\), got 1.0"),
         ({"factor": 0.0}, "mask.factor must be positive, got 0.0"),
+        ({"factor": 3.0}, "mask.quantile and mask.factor have no meaning for mask.rule=rank, got 0.95 and 3.0"),
+        ({"rule": "threshold", "uncertainty": "nll"}, "mask.uncertainty must not be nll with mask.rule=threshold"),
     ],
 )
 def test_rules_with_settings_of_others_are_refused(mask: dict[str, Any], message: str) -> None:

@@ -126,7 +126,7 @@ class Agent:
         if episodes <= 0:
             raise ConfigError(f"episodes must be positive, got {episodes}; ten give a first impression")
         world = World(
-            eval_env if eval_env is not None else copy_env(self.env),
+            eval_env if eval_env is not None else copy_env(self.env, why="for evaluation", remedy="pass eval_env="),
             seed=self.config.seed,
             stream="eval",
             step_timeout=self.config.step_timeout,
@@ -192,23 +192,28 @@ class Agent:
             raise ConfigError(f"{found.path} was trained {had} a termination_fn; load it the same way")
         self._training = training_of(
             _agent_config(found.config),
-            self._worlds(),
+            self._worlds(found.config),
             termination_fn=self._termination_fn,
             reward_fn=self._reward_fn,
             state=found.state,
         )
-        self._training.take_up(manifest.get("cycle", {}), found.losses)
+        try:
+            self._training.take_up(manifest.get("cycle", {}), found.losses)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise checkpoint.CheckpointError(f"{found.path} is damaged ({error}); load another one") from error
         if not self._training.rejoin():
             warnings.warn(
                 "this environment cannot be replayed exactly; learning goes on with a new episode", stacklevel=3
             )
 
-    def _worlds(self) -> list[World]:
+    def _worlds(self, config: AgentConfig) -> list[World]:
         """The agent's own environment, and copies of it where several are needed side by side."""
-        more = worlds_needed(self.config) - len(self._copies)
+        more = worlds_needed(config) - len(self._copies)
         self._copies += [
             World(
-                copy_env(self.env),
+                copy_env(
+                    self.env, why="to learn in both", remedy="use ppo.envs=1, or an environment that is registered"
+                ),
                 seed=self.config.seed,
                 stream="train",
                 step_timeout=self.config.step_timeout,
@@ -224,7 +229,7 @@ class Agent:
             steps = steps or self.task.steps(self.algo)
             config = resolve(self.config, self.task.defaults, action_dim=self._world.action_dim, steps=steps)
             self._training = training_of(
-                config, self._worlds(), termination_fn=self._termination_fn, reward_fn=self._reward_fn
+                config, self._worlds(config), termination_fn=self._termination_fn, reward_fn=self._reward_fn
             )
         elif self.config.replay.capacity is None:
             self._training.make_room(min(steps, 1_000_000))

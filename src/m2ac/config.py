@@ -72,6 +72,16 @@ class MaskConfig:
             f"mask.quantile must be in (0, 1), got {self.quantile}; 0.95 is the usual one",
         )
         positive("mask.factor", self.factor, "2 is the usual one")
+        check(
+            self.rule == "threshold" or (self.quantile, self.factor) == (MaskConfig.quantile, MaskConfig.factor),
+            f"mask.quantile and mask.factor have no meaning for mask.rule={self.rule}, "
+            f"got {self.quantile} and {self.factor}; leave them out, or use mask.rule=threshold",
+        )
+        check(
+            self.rule != "threshold" or self.uncertainty != "nll",
+            "mask.uncertainty must not be nll with mask.rule=threshold, got nll: where a score can be negative, a "
+            "multiple of the usual one means nothing; use gjs, ovr or ova",
+        )
         at_least("mask.penalty", self.penalty, 0, "a negative penalty would reward the model's doubt")
 
     @property
@@ -311,7 +321,8 @@ class RunConfig(AgentConfig):
     out: str | None = None
     """Run directory. None: runs/ENV-ALGO-sSEED, with -hH before the seed where a horizon is given."""
     eval_every: int | None = None
-    """Environment steps between evaluations. None: the task's, else 1000."""
+    """Environment steps between evaluations. None: the task's, else 1000; for ppo, which is evaluated between rollouts
+    only, five of these."""
     eval_episodes: int = 5
     """Episodes per evaluation, played with the policy's mean action in an environment of their own."""
     final_episodes: int = 10
@@ -373,7 +384,7 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
     room = min(steps, 1_000_000)
     capacity = config.replay.capacity
     check(
-        capacity is None or capacity >= min(every, room),
+        capacity is None or config.algo == "ppo" or capacity >= min(every, room),
         f"replay.capacity must be at least model_every ({every}), got {capacity}; raise it or leave it out",
     )
     if config.algo == "ppo":
@@ -424,7 +435,8 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         }
     if isinstance(config, RunConfig):
         values["steps"] = steps
-        values["eval_every"] = config.eval_every or task.get("eval_every", 1000)
+        usual = 5 * config.ppo.rollout if config.algo == "ppo" else task.get("eval_every", 1000)
+        values["eval_every"] = config.eval_every or usual
     return override(config, values)
 
 

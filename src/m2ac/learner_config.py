@@ -1,5 +1,6 @@
 """What can be set of each learner, with its default, its meaning and its limits; see `config` for the rest."""
 
+import math
 from dataclasses import dataclass
 
 from m2ac.settings import at_least, check, positive, set_types
@@ -175,15 +176,11 @@ class PPOConfig:
         at_least("ppo.rollout", self.rollout, 2, "2048 is the usual one")
         at_least("ppo.epochs", self.epochs, 1, "10 is the usual one")
         at_least("ppo.batch_size", self.batch_size, 2, "64 is the usual one")
+        both = math.lcm(self.envs, self.batch_size)
         check(
-            self.rollout % self.envs == 0,
-            f"ppo.rollout must be a multiple of ppo.envs ({self.envs}), got {self.rollout}; "
-            f"use {self.envs * max(1, round(self.rollout / self.envs))}",
-        )
-        check(
-            self.rollout % self.batch_size == 0,
-            f"ppo.rollout must be a multiple of ppo.batch_size ({self.batch_size}), got {self.rollout}; "
-            f"use a batch size that divides it",
+            self.rollout % both == 0,
+            f"ppo.rollout must be a multiple of ppo.envs ({self.envs}) and of ppo.batch_size ({self.batch_size}), "
+            f"got {self.rollout}; use {both * max(1, round(self.rollout / both))}",
         )
         positive("ppo.learning_rate", self.learning_rate, "0.0003 is the usual one")
         check(

@@ -16,7 +16,7 @@ RewardFn = Callable[[Any, Any, Any], Any]
 
 
 class Border(NamedTuple):
-    """How far predictions from real states usually differ between members, over all rollout phases so far."""
+    """Below which score a row is trusted, from all rollout phases so far."""
 
     level: Float[Array, ""]
     phases: Int[Array, ""]
@@ -29,7 +29,7 @@ class Transition(NamedTuple):
     """
 
     obs: Float[Array, "*N D"]
-    action: Float[Array, "*N A"]  # in [-1, 1], whatever the bounds of the environment
+    action: Float[Array, "*N A"]  # in [-1, 1], whatever the bounds of the environment; PPO's before they are cut
     reward: Float[Array, "*N"]
     next_obs: Float[Array, "*N D"]
     terminated: Bool[Array, "*N"]

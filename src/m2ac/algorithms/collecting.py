@@ -17,7 +17,7 @@ LONGEST_BLOCK = 1.0
 """Seconds after which a chance to stop comes earlier: a real machine may take its time for a step."""
 
 ACT = 5
-"""The stream of a seed's random numbers that actions are drawn from; `training.streams` has the others."""
+"""The stream of a seed's random numbers that actions are drawn from; `base.streams` has the others."""
 
 
 def block_size(steps: int, capacity: int) -> int:

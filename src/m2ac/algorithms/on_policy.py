@@ -18,7 +18,7 @@ from m2ac.algorithms.base import BaseTraining, Progress
 from m2ac.algorithms.collecting import ACT, COLLECTED_AT_ONCE, LONGEST_BLOCK, host_rows
 from m2ac.algorithms.metrics import episode_metrics
 from m2ac.algorithms.numbers import check_state
-from m2ac.algorithms.state import OnPolicyState, init_on_policy
+from m2ac.algorithms.state import OnPolicyState, init_on_policy, rollout_position
 from m2ac.config import AgentConfig
 from m2ac.envs.world import EnvError, Played, World
 from m2ac.learners import ppo
@@ -38,18 +38,13 @@ class OnPolicy(BaseTraining[OnPolicyState]):
         super().__init__(config, state or init_on_policy(config, worlds[0].obs_dim, worlds[0].action_dim))
         self.worlds = worlds
         self._turn: tuple[int, Float[ndarray, "E A"]] | None = None  # the actions of the turn under way
+        self._copied: tuple[int, GaussianPolicy] | None = None  # with the update count it was copied at
         self._busy = 0  # the environment that was last asked for something
 
     @property
     def _position(self) -> int:
         """Steps of the rollout under way."""
-        rounds = self.counters.updates // self._updates_per_rollout
-        return self.step - rounds * self.config.ppo.rollout
-
-    @property
-    def _updates_per_rollout(self) -> int:
-        config = self.config.ppo
-        return config.epochs * config.rollout // config.batch_size
+        return rollout_position(self.counters, self.config.ppo)
 
     @property
     def _settled(self) -> bool:
@@ -69,8 +64,7 @@ class OnPolicy(BaseTraining[OnPolicyState]):
     def _collect(self, steps: int) -> None:
         """Act in the environments, one after the other, for at most that many steps and at least one."""
         started = time.perf_counter()
-        policy = self.acting_policy()
-        assert isinstance(policy, GaussianPolicy)
+        policy = self._policy()
         rows = host_rows((COLLECTED_AT_ONCE,), self.worlds[0].obs_dim, self.worlds[0].action_dim)
         episodes = jax.tree.map(np.copy, self.state.episodes)  # a state that somebody holds stays what it was
         self.state = self.state._replace(episodes=episodes)
@@ -96,6 +90,14 @@ class OnPolicy(BaseTraining[OnPolicyState]):
                 counters=counters._replace(steps=counters.steps + taken),
             )
         self._took("collect", started)
+
+    def _policy(self) -> GaussianPolicy:
+        """The current policy, copied once per rollout."""
+        if self._copied is None or self._copied[0] != self.counters.updates:
+            policy = self.acting_policy()
+            assert isinstance(policy, GaussianPolicy)
+            self._copied = self.counters.updates, policy
+        return self._copied[1]
 
     def _actions(self, policy: GaussianPolicy, turn: int, first: int) -> Float[ndarray, "E A"]:
         """What all do in one turn, before it is cut; new episodes begin where it is time, from `first` on.
@@ -139,6 +141,9 @@ class OnPolicy(BaseTraining[OnPolicyState]):
         position = last - (self.step - self._position)
         if position >= 0:
             self.state.episodes.ended[position // len(self.worlds), env] = True
+        else:  # it was learned from as an episode that goes on
+            learner = self.state.learner
+            self.state = self.state._replace(learner=learner._replace(sums=learner.sums.at[env].set(0.0)))
         self._begin_anew(env)
 
     def rejoin(self) -> bool:
@@ -155,12 +160,12 @@ class OnPolicy(BaseTraining[OnPolicyState]):
         if length == 0:
             return True
         newest = (self.step - 1 - env) % envs  # steps of others since this environment's last
-        back = [newest + envs * k for k in reversed(range(length))]
-        if back[0] >= real.capacity:
+        oldest = newest + envs * (length - 1)
+        if oldest >= int(real.size):
             return False
         try:
             obs = world.reset(int(episodes.number[env]))
-            for steps_ago in back:
+            for steps_ago in range(oldest, newest - 1, -envs):
                 outcome = world.step(cut(np.asarray(real.action[(int(real.cursor) - 1 - steps_ago) % real.capacity])))
                 obs = outcome.next_obs
                 if outcome.terminated or outcome.truncated:

@@ -12,6 +12,7 @@ from numpy import ndarray
 from m2ac.config import MODELLED, AgentConfig, mask_rates
 from m2ac.dynamics.fit import Dynamics, init_dynamics
 from m2ac.imagination.mask import most_rows_kept
+from m2ac.learner_config import PPOConfig
 from m2ac.learners.choice import LearnerState, learner_of
 from m2ac.learners.ppo import PPOState
 from m2ac.replay import Imagined, Real, empty_imagined, empty_real
@@ -70,6 +71,12 @@ class OnPolicyState(NamedTuple):
 AnyState = State | OnPolicyState
 
 
+def rollout_position(counters: Counters, config: PPOConfig) -> int:
+    """Steps of the rollout under way; beyond its size only where the counters do not belong together."""
+    rollouts, others = divmod(counters.updates, config.epochs * config.rollout // config.batch_size)
+    return -1 if others else counters.steps - rollouts * config.rollout
+
+
 def init_state(
     config: AgentConfig, obs_dim: int, action_dim: int, *, learns_termination: bool, slots: int | None = None
 ) -> State:
@@ -97,7 +104,8 @@ def init_on_policy(config: AgentConfig, obs_dim: int, action_dim: int) -> OnPoli
         jax.random.key(config.seed), replace(config, seed=0), obs_dim, action_dim, False, slots
     )
     assert isinstance(learner, PPOState)
-    return OnPolicyState(learner, real, Counters(), _no_episodes(config, obs_dim))
+    episodes = Episodes(*(np.array(x) for x in _no_episodes(config, obs_dim)))
+    return OnPolicyState(learner, real, Counters(), episodes._replace(number=np.arange(config.ppo.envs)))
 
 
 def state_shapes(
@@ -118,13 +126,14 @@ def _no_episode(obs_dim: int) -> Episode:
 
 
 def _no_episodes(config: AgentConfig, obs_dim: int) -> Episodes:
+    """Of all environments, in arrays that take no memory: what is not trusted may ask for any number of them."""
     envs = config.ppo.envs
     return Episodes(
-        number=np.arange(envs),
-        length=np.zeros(envs, np.int64),
-        total=np.zeros(envs),
-        obs=np.zeros((envs, obs_dim), np.float32),
-        ended=np.zeros((config.ppo.rollout // envs, envs), bool),
+        number=np.broadcast_to(np.int64(0), envs),
+        length=np.broadcast_to(np.int64(0), envs),
+        total=np.broadcast_to(np.float64(0), envs),
+        obs=np.broadcast_to(np.float32(0), (envs, obs_dim)),
+        ended=np.broadcast_to(np.bool_(False), (config.ppo.rollout // envs, envs)),
     )
 
 

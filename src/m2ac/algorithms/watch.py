@@ -70,11 +70,13 @@ def notices(metrics: Mapping[str, Any], *, seed: int) -> dict[str, str]:
     where = f"in the cycle up to step {metrics['step']} (seed {seed})"
     told = {}
     group = next((name for name in GROUPS if f"{name}/value" in metrics), "sac")
+    modelled = "trust/share_kept" in metrics
+    cautiously = " or model rewards more cautiously (a lower mask.rate, a shorter horizon)" if modelled else ""
     if metrics.get("watch/value_beyond"):
         told["values"] = (
             f"the critics' mean value {metrics[f'{group}/value']:.4g} {where} is beyond what the rewards allow, "
             f"{metrics['watch/value_lowest']:.4g} to {metrics['watch/value_highest']:.4g}: they may be diverging; "
-            f"lower {group}.learning_rate or model rewards more cautiously (a lower mask.rate, a shorter horizon)"
+            f"lower {group}.learning_rate{cautiously}"
         )
     if metrics.get(f"{group}/skipped_updates"):
         told["updates"] = (

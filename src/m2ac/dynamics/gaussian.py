@@ -30,7 +30,7 @@ def geometric_js(p: Gaussian, q: Gaussian) -> Float[Array, "*B"]:
     """
     apart = 0.25 * jnp.square(p.mean - q.mean) / (p.variance + q.variance)
     ratio = jnp.sqrt(p.variance / q.variance)
-    return jnp.sum(apart + 0.5 * jnp.log(0.5 * (ratio + 1.0 / ratio)), axis=-1)
+    return jnp.sum(apart + 0.5 * jnp.log1p(0.5 * jnp.square(ratio - 1.0) / ratio), axis=-1)
 
 
 def negative_log_density(p: Gaussian, x: Float[Array, "*B D"]) -> Float[Array, "*B"]:

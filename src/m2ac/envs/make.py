@@ -47,17 +47,16 @@ def check_env(env: object) -> Env:
     return env
 
 
-def copy_env(env: Env) -> Env:
-    """A second, independent environment like `env`, made from its spec."""
-    remedy = "pass eval_env="
+def copy_env(env: Env, *, why: str, remedy: str) -> Env:
+    """A second, independent environment like `env`, made from its spec; why it is needed, and what else would do."""
     spec = env.spec
     if spec is None:
-        raise ConfigError(f"{env} has no spec, so no second one can be made for evaluation; {remedy}")
+        raise ConfigError(f"{env} has no spec, so no second one can be made {why}; {remedy}")
     if any(wrapper.name == "NormalizeObservation" for wrapper in spec.additional_wrappers):
         raise ConfigError(f"a copy of {env} would normalise observations by statistics of its own; {remedy}")
     # A second window would show nothing but the evaluation.
     quiet = {"render_mode": None} if spec.kwargs.get("render_mode") == "human" else {}
-    with _explained(f"cannot make a second {env} for evaluation", remedy):
+    with _explained(f"cannot make a second {env} {why}", remedy):
         return gym.make(spec, **quiet)
 
 

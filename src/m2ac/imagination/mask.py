@@ -1,6 +1,7 @@
 """Which imagined rows are kept: M(s, a) of the paper as a function of the scores of one rollout step.
 
-A mask is a function (uncertainty, alive, h) → keep. A row without a finite score is never kept, whatever the mask.
+A mask is a function (uncertainty, alive, h) → keep, or a `Threshold`, which remembers earlier phases. A row without a
+finite score is never kept, whatever the mask.
 """
 
 from collections.abc import Callable, Sequence

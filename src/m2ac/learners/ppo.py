@@ -1,7 +1,8 @@
 """PPO: a rollout of several environments, the advantages of its steps, and some epochs of clipped updates on them.
 
 State is one pytree; `prepare` turns a rollout into batches and `update` is one gradient step. Observations are
-standardised and rewards scaled by statistics of all rollouts before; both stay the same within a rollout.
+standardised and rewards scaled by statistics of all rollouts: those before the one under way to act, that one included
+to learn from it.
 """
 
 from functools import partial
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
+from m2ac.finite import all_finite
 from m2ac.learner_config import PPOConfig
 from m2ac.learners.updating import GuardedUpdates, Updates, scanned, scanned_guarded
 from m2ac.networks import MLP, Linear, apply_mlp, init_mlp, orthogonal
@@ -90,12 +92,13 @@ def init_ppo(config: PPOConfig, obs_dim: int, action_dim: int, *, key: Key) -> P
 
 
 def with_more(statistics: Statistics, rows: Float[Array, "N *D"]) -> Statistics:
-    """The statistics with some rows more."""
+    """The statistics with some rows more; as they were where these are too large for a variance."""
     count = statistics.rows + rows.shape[0]
     off = jnp.mean(rows, axis=0) - statistics.mean
     share = rows.shape[0] / count
     within = (1.0 - share) * statistics.variance + share * jnp.var(rows, axis=0)
-    return Statistics(count, statistics.mean + share * off, within + share * (1.0 - share) * jnp.square(off))
+    after = Statistics(count, statistics.mean + share * off, within + share * (1.0 - share) * jnp.square(off))
+    return jax.tree.map(partial(jnp.where, all_finite(after)), after, statistics)
 
 
 def deviation(statistics: Statistics) -> Float[Array, "*D"]:
@@ -145,7 +148,10 @@ def advantages(
     ended: Bool[Array, "T *E"],
     config: PPOConfig,
 ) -> Float[Array, "T *E"]:
-    """Generalised advantage estimation. An episode that was cut off is worth what the critic says of where it was."""
+    """Generalised advantage estimation (Schulman et al., 2016, Eq. 16).
+
+    An episode that was cut off is worth what the critic says of where it was.
+    """
     discount = config.discount
     assert discount is not None
     surprise = reward + discount * jnp.where(terminated, 0.0, next_value) - value
@@ -166,7 +172,7 @@ def discounted_sums(
     def forwards(total: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         earned, is_last = row
         total = discount * total + earned
-        return jnp.where(is_last, 0.0, total), total
+        return jnp.where(is_last | ~jnp.isfinite(total), 0.0, total), total
 
     return jax.lax.scan(forwards, before, (reward, ended))
 
@@ -175,11 +181,14 @@ def discounted_sums(
 def prepare(
     state: PPOState, rollout: Transition, ended: Bool[Array, "T E"], config: PPOConfig, *, key: Key
 ) -> tuple[PPOState, Batch, Float[Array, ""]]:
-    """Batches of all epochs from a (T, E) rollout; the statistics with it; and how much of the targets is explained."""
+    """Batches of all epochs from a (T, E) rollout; the statistics with it; and how much of the targets is explained.
+
+    What acted and what the critic thought of it follow from the statistics before. The batches are measured by those
+    with the rollout, so that the updates also make up for what the change does to both networks.
+    """
     assert config.discount is not None
     obs, next_obs = (standardised(state.seen, x) for x in (rollout.obs, rollout.next_obs))
-    mean = apply_mlp(state.policy, obs, jnp.tanh)
-    acted = log_prob(mean, state.log_std, rollout.action)
+    acted = log_prob(apply_mlp(state.policy, obs, jnp.tanh), state.log_std, rollout.action)
 
     sums, so_far = discounted_sums(state.sums, rollout.reward, ended, config.discount)
     reward = rollout.reward
@@ -192,6 +201,7 @@ def prepare(
     target = advantage + value
     if config.standardise:
         state = state._replace(seen=with_more(state.seen, rollout.obs.reshape(-1, rollout.obs.shape[-1])))
+        obs = standardised(state.seen, rollout.obs)
     rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), Batch(obs, rollout.action, acted, advantage, target))
     count = rows.log_prob.shape[0]
     order = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(key, config.epochs))
@@ -203,7 +213,10 @@ def prepare(
 def loss(
     learned: tuple[MLP, Float[Array, "A"], MLP], batch: Batch, config: PPOConfig
 ) -> tuple[Float[Array, ""], PPOLosses]:
-    """The clipped surrogate, the critic's squared error and the entropy's bonus; and all it is made of."""
+    """The clipped surrogate (Schulman et al., 2017, Eq. 7), the critic's squared error and the entropy's bonus.
+
+    And all that it is made of.
+    """
     policy, log_std, critic = learned
     mean = apply_mlp(policy, batch.obs, jnp.tanh)
     log_ratio = log_prob(mean, log_std, batch.action) - batch.log_prob

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from m2ac.algorithms.state import AnyState, State, state_shapes
+from m2ac.algorithms.state import AnyState, OnPolicyState, State, rollout_position, state_shapes
 from m2ac.config import AgentConfig, RunConfig
 from m2ac.finite import first_faulty
+from m2ac.learner_config import PPOConfig
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import acting_policy, learner_of
 from m2ac.replay import Real, first_slots
@@ -189,7 +190,7 @@ def load(path: Path) -> Checkpoint:
     except Exception as error:  # a manifest can be wrong in any way; nothing but plain values has been touched
         raise CheckpointError(f"{path / MANIFEST} is damaged ({str(error)[:200]!r}); {_ANOTHER}") from error
     state = _filled(shapes, _read(path / STATE, *written[STATE], at_most=_bytes(shapes)), path / STATE)
-    if not _is_possible(state):
+    if not _is_possible(state, config):
         raise CheckpointError(f"{path / STATE} is damaged: its counters do not fit together; {_ANOTHER}")
     losses = _read(path / LOSSES, *written[LOSSES], at_most=LARGEST_LOSSES) if LOSSES in written else {}
     kinds = {(array.ndim, array.size, array.dtype.name) for array in losses.values()}
@@ -206,8 +207,10 @@ def _read(file: Path, size: int, sha256: str, *, at_most: int) -> dict[str, np.n
         raise CheckpointError(f"{file} {error}; {_ANOTHER}") from error
 
 
-def _is_possible(state: AnyState) -> bool:
+def _is_possible(state: AnyState, config: AgentConfig) -> bool:
     """Whether the counters and places are such as a training has."""
+    if isinstance(state, OnPolicyState) and not _is_possible_rollout(state, config.ppo):
+        return False
     counters, real = state.counters, state.real
     episode = state.episode if isinstance(state, State) else state.episodes
     size, cursor, last = int(real.size), int(real.cursor), int(real.last)
@@ -218,13 +221,23 @@ def _is_possible(state: AnyState) -> bool:
     ring = 0 <= size <= real.capacity and 0 <= cursor < real.capacity and 0 <= last < real.slots
     slots = np.asarray(real.at)
     imagined = state.imagined if isinstance(state, State) else None
-    kept = imagined is None or bool(np.all(np.asarray(imagined.counts) >= 0))
+    kept = imagined is None or bool(np.all(np.asarray([*imagined.counts, imagined.border.phases]) >= 0))
     return (
         counted
         and -1 <= counters.modelled_at <= counters.steps
         and ring
         and kept
         and bool(np.all((slots >= 0) & (slots < real.slots)))
+    )
+
+
+def _is_possible_rollout(state: OnPolicyState, config: PPOConfig) -> bool:
+    """Whether the rollout under way and its episodes are in the buffer."""
+    steps, size = state.counters.steps, int(state.real.size)
+    return (
+        0 <= rollout_position(state.counters, config) <= config.rollout <= state.real.capacity
+        and min(steps, config.rollout) <= size <= steps
+        and bool(np.all(state.episodes.length <= steps))
     )
 
 

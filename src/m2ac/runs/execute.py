@@ -73,6 +73,11 @@ class _Run:
     def _training(self, termination_fn: Any) -> AnyTraining:
         """A fresh training, or the one of the newest checkpoint."""
         found = checkpoint.load_newest(self.directory.checkpoints, warn=self.display.message)
+        if found is not None and (found.config.algo, found.config.ppo) != (self.config.algo, self.config.ppo):
+            raise checkpoint.CheckpointError(
+                f"{found.path} is of another run: algo={found.config.algo}, not {self.config.algo}, or other settings "
+                f"of ppo; delete it to use the one before"
+            )
         training = training_of(
             self.config, self.training_worlds, termination_fn=termination_fn, state=found.state if found else None
         )
@@ -121,7 +126,10 @@ class _Run:
         self.show(progress.phase)
 
     def catch_up(self) -> None:
-        """The evaluation that the run was in when it was stopped: it is of this step's policy, not of a later one's."""
+        """The evaluation that the run was in when it was stopped: it is of this step's policy, not of a later one's.
+
+        Without random steps, also the first of all.
+        """
         progress = self.training.now()
         if self._evaluation_due(progress):
             self.evaluate(self.config.eval_episodes)
