@@ -25,7 +25,7 @@ ONE = ("--updates-per-step", "1")
 def runs(seeds: Sequence[int]) -> list[Run]:
     """The quick ones first."""
     pendulum = [
-        Run("Pendulum-v1", "ppo", None, 0, 100_000),
+        Run("Pendulum-v1", "ppo", None, 0, 100_000, ("--ppo.rollout", "4096", "--ppo.batch-size", "128")),
         Run("Pendulum-v1", "sac", None, 0, 10_000),
         Run("Pendulum-v1", "m2ac", None, 0, 2_500),
         Run("Pendulum-v1", "mbpo", None, 0, 2_500),
@@ -47,6 +47,9 @@ def runs(seeds: Sequence[int]) -> list[Run]:
 def gather(chosen: Sequence[Run]) -> None:
     """Write the finished ones to `results/` and print their scores."""
     done = [run for run in chosen if (run.directory / "DONE").exists()]
+    if not done:
+        print("no run is finished yet")
+        return
     rows = [{"settings": " ".join(run.more), **row} for run in done for row in evaluations(run)]
     write(ROOT / "results" / "baselines.csv", rows)
     write_about(ROOT / "results" / "baselines.json", done)
@@ -64,11 +67,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", default="", help="a part of the names of the tasks or algorithms to run")
     chosen = parser.parse_args()
-    wanted = [run for run in runs(chosen.seeds) if chosen.only in f"{run.task} {run.algo}"]
     if chosen.what == "gather":
-        gather(wanted)
+        gather(runs(chosen.seeds))
         return 0
-    return train_all(wanted, chosen.core)
+    return train_all([run for run in runs(chosen.seeds) if chosen.only in f"{run.task} {run.algo}"], chosen.core)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ _ALL = (
             "steps": 2_500,
             "steps.ppo": 100_000,
             "random_steps": 500,
-            "ppo.discount": 0.9,
+            "ppo.discount": 0.95,
             "ppo.learning_rate": 1e-3,
             "sac.target_entropy": -1.0,
             "eval_every": 250,
