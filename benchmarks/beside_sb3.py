@@ -27,7 +27,7 @@ class Course(NamedTuple):
     parts: int
 
 
-COURSES = {"ppo": Course(10_240, 10), "sac": Course(2_500, 6)}
+COURSES = {"ppo": Course(10_240, 6), "sac": Course(2_500, 4)}
 LIBRARIES = {"m2ac": (sys.executable, "benchmarks.our_course"), "sb3": (str(PEERS_PYTHON), "benchmarks.sb3_course")}
 
 
