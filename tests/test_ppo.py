@@ -1,5 +1,8 @@
 """PPO: advantages and the clipped loss by hand, statistics, gradients, environments side by side, whole trainings."""
 
+import io
+import shutil
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -9,10 +12,11 @@ from gradients import check_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_training import assert_same, ran, told_by, without_times
-from tiny import TINY_PPO
+from tiny import TINY_PPO, arguments
 
 from m2ac import PPO, learn_together
 from m2ac.algorithms.on_policy import OnPolicy
+from m2ac.cli import main
 from m2ac.config import AgentConfig, RunConfig, resolve
 from m2ac.envs import make_env
 from m2ac.envs.world import EnvError, World
@@ -22,6 +26,8 @@ from m2ac.learners.acting import GaussianPolicy
 from m2ac.learners.ppo import Batch, Statistics
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import fingerprint
+from m2ac.runs.directory import RunDirectory
+from m2ac.runs.execute import execute
 from m2ac.settings import ConfigError, override
 from m2ac.types import Transition
 
@@ -516,3 +522,29 @@ def test_an_agent_learns_is_saved_and_learns_on_exactly(tmp_path):
 def test_agents_that_cannot_learn_together_say_so():
     with pytest.raises(ConfigError, match="M2AC, MBPO or SAC"):
         learn_together([PPO("Pendulum-v1", seed=seed, **TINY_PPO) for seed in (0, 1)], 60)
+
+
+def test_several_environments_need_one_that_can_be_copied():
+    agent = PPO(Short(), **{**TINY_PPO, "ppo.envs": 2})
+    with pytest.raises(ConfigError, match=r"no spec, so no second one can be made to learn in both; use ppo\.envs=1"):
+        agent.learn(30)
+
+
+def test_a_cycle_that_is_none_is_refused(tmp_path):
+    agent = PPO("Pendulum-v1", **TINY_PPO).learn(10)
+    training = agent._training
+    checkpoint.save(tmp_path / "agent", training.state, training.config, cycle={"time/collect": "long"})
+    with pytest.raises(checkpoint.CheckpointError, match=r"is damaged \(times that are no numbers\); load another one"):
+        PPO.load(tmp_path / "agent", "Pendulum-v1")
+
+
+def test_a_run_does_not_go_on_from_the_checkpoint_of_another(tmp_path):
+    settings = [*arguments(TINY_PPO), "--env", "Pendulum-v1", "--final-episodes", "1", "--eval-every", "1000"]
+    run, other = tmp_path / "run", tmp_path / "other"
+    assert main(["train", "--algo", "ppo", "--steps", "30", "--out", str(run), *settings]) == 0
+    assert main(["train", "--algo", "ppo", "--steps", "50", "--out", str(other), *settings, "--ppo.envs", "2"]) == 0
+    (run / "DONE").unlink()
+    (newest,) = (other / "checkpoints").iterdir()
+    shutil.copytree(newest, run / "checkpoints" / newest.name)
+    with pytest.raises(checkpoint.CheckpointError, match="is of another run"):
+        execute(RunDirectory.read(str(run)).config, stream=io.StringIO())
