@@ -61,16 +61,14 @@ def world() -> tuple[Tabular, Bool[ndarray, "1 S A"]]:
     return truth, seen[None]
 
 
-def learn(rate: float, *, penalty: float = 0.0) -> Learned:
+def learn(rate: float) -> Learned:
     """The best policy for the mask of that rate, and what comes of it."""
     truth, seen = world()
     mask = rate_mask(truth.errors, np.array([rate]))
     nothing = np.zeros_like(truth.p[0, 0, 0])
     nothing[WATER] = 1.0  # where neither the model nor experience says anything, the worst is expected
     real = np.where(seen[..., None], truth.p, nothing)
-    imagined = truth._replace(
-        p=np.where(mask[..., None], truth.model, real), reward=truth.reward - penalty * mask * truth.errors
-    )
+    imagined = truth._replace(p=np.where(mask[..., None], truth.model, real))
     policy = best_policy(imagined)
     expected, got = (each._replace(policy=policy) for each in (imagined, truth))
     return Learned(rate, float(returns(expected, q_values(expected))[0]), float(returns(got, q_values(got))[0]))

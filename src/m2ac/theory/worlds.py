@@ -1,7 +1,6 @@
 """Random worlds of several kinds, and those on which the bounds are tight."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -137,13 +136,15 @@ def one(
     reward: Float[ndarray, "S A"],
     mask: Bool[ndarray, "S A"] | None = None,
     discount: float = 0.9,
-    **others: Any,
+    policy: Float[ndarray, "S A"] | None = None,
+    start: Float[ndarray, "S"] | None = None,
+    other_policy: Float[ndarray, "S A"] | None = None,
+    other_start: Float[ndarray, "S"] | None = None,
 ) -> Pair:
-    """A single world, by default with one policy and one start, at the first state."""
+    """A single world, by default with one policy, which does anything, and one start, at the first state."""
     states, actions = reward.shape
-    policy = np.full((states, actions), 1.0 / actions)
-    policy = others.get("policy", policy)
-    start = others.get("start", np.eye(states)[0])
+    policy = np.full((states, actions), 1.0 / actions) if policy is None else policy
+    start = np.eye(states)[0] if start is None else start
     world = Tabular(
         p=p[None],
         model=model[None],
@@ -153,7 +154,11 @@ def one(
         mask=(np.ones_like(reward, dtype=bool) if mask is None else mask)[None],
         discount=np.array([discount]),
     )
-    return Pair(world, others.get("other_policy", policy)[None], others.get("other_start", start)[None])
+    return Pair(
+        world,
+        (policy if other_policy is None else other_policy)[None],
+        (start if other_start is None else other_start)[None],
+    )
 
 
 def _moves(*to: int) -> Float[ndarray, "S 1 S"]:
