@@ -50,7 +50,7 @@ def gather(chosen: Sequence[Run]) -> None:
     if not done:
         print("no run is finished yet")
         return
-    rows = [{"settings": " ".join(run.more), **row} for run in done for row in evaluations(run)]
+    rows = [row for run in done for row in evaluations(run)]
     write(ROOT / "results" / "baselines.csv", rows)
     write_about(ROOT / "results" / "baselines.json", done)
     for run in done:

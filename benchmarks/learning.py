@@ -3,10 +3,12 @@
     python -m benchmarks.learning run --core 0 --part 1/2     # and in another shell: --core 1 --part 2/2
     python -m benchmarks.learning gather
     python -m benchmarks.learning draw
+    python -m benchmarks.learning run --of readings --core 0  # shorter runs under other readings of the paper
 
 Runs go one after the other, each confined to one core, on whose number the last digits of every number depend. A run
 that was interrupted is continued, a finished one is left alone. `gather` writes every evaluation episode to
 `results/learning.csv` and every cycle's figures of trust to `results/learning-trust.csv`; `draw` needs only these.
+Those of the readings go to `results/learning-readings.csv` and `results/learning-readings-trust.csv`.
 """
 
 import argparse
@@ -108,6 +110,25 @@ def comparison(seeds: Sequence[int]) -> list[Run]:
     ]
 
 
+READINGS: dict[str, tuple[str, ...]] = {
+    "Algorithm 1 to the letter": ("--rhythm", "epoch"),
+    "early stopping on MSE": ("--model.stop-on", "mse"),
+    "all members drawn": ("--mask.draw", "all"),
+    "batches from the union": ("--replay.real-share", "union"),
+    "five epochs a fit": ("--model.max-epochs", "5"),
+}
+
+
+def readings(seeds: Sequence[int]) -> list[Run]:
+    """Where the claim is widest: much noise and long rollouts, under other readings of what the paper leaves open."""
+    return [
+        Run("HalfCheetah-Noisy2", algo, 10, seed, 15_000, more)
+        for seed in seeds
+        for more in READINGS.values()
+        for algo in ("m2ac", "mbpo")
+    ]
+
+
 def train_all(runs: Sequence[Run], core: int) -> int:
     """Start or continue the runs on one core, one after the other; the exit code of the first that fails."""
     for run in runs:
@@ -150,19 +171,21 @@ def trust(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _of_run(run: Run) -> dict[str, Any]:
-    return {"task": run.task, "algo": run.algo, "horizon": run.horizon or "", "seed": run.seed}
+    about = {"task": run.task, "algo": run.algo, "horizon": run.horizon or "", "seed": run.seed}
+    return {**about, "settings": " ".join(run.more)} if run.more else about
 
 
 def _short(value: float | None) -> float | str:
     return "" if value is None else float(f"{value:.5g}")
 
 
-def gather(runs: Sequence[Run]) -> None:
+def gather(runs: Sequence[Run], name: str) -> None:
     """Write the finished ones of the runs to `results/`."""
     done = [run for run in runs if (run.directory / "DONE").exists()]
-    write(ROOT / "results" / "learning.csv", [row for run in done for row in evaluations(run)])
-    write(ROOT / "results" / "learning-trust.csv", [row for run in done for row in trust(run)])
-    write_about(ROOT / "results" / "learning.json", done)
+    results = ROOT / "results"
+    write(results / f"{name}.csv", [row for run in done for row in evaluations(run)])
+    write(results / f"{name}-trust.csv", [row for run in done for row in trust(run)])
+    write_about(results / f"{name}.json", done)
 
 
 def write_about(path: Path, done: Sequence[Run]) -> None:
@@ -255,10 +278,11 @@ def main() -> int:
     parser.add_argument("--core", type=int, default=0, help="the core to run on")
     parser.add_argument("--part", default="1/1", help="1/2: every second run, from the first on")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--of", choices=("comparison", "readings"), default="comparison")
     chosen = parser.parse_args()
-    runs = comparison(chosen.seeds)
+    runs = {"comparison": comparison, "readings": readings}[chosen.of](chosen.seeds)
     if chosen.what == "gather":
-        gather(runs)
+        gather(runs, "learning" if chosen.of == "comparison" else "learning-readings")
         return 0
     if chosen.what == "draw":
         draw()
