@@ -37,8 +37,8 @@ def runs(seeds: Sequence[int]) -> list[Run]:
     tasks = [
         Run("HalfCheetah-v5", "ppo", None, 0, 215_000),
         Run("HalfCheetah-v5", "sac", None, 0, 50_000),
-        Run("Swimmer", "mve", None, 0, 25_000, ONE),
-        Run("Swimmer", "ddpg", None, 0, 100_000, ONE),
+        Run("Swimmer", "mve", None, 0, 10_000, ONE),
+        Run("Swimmer", "ddpg", None, 0, 50_000, ONE),
         Run("Swimmer", "steve", None, 0, 10_000, ONE),
     ]
     return [run._replace(seed=seed) for seed in seeds for run in (*pendulum, *tasks)]
