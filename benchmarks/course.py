@@ -8,11 +8,11 @@ from importlib.metadata import version
 
 
 def follow(
-    make: Callable[[str, int, int], tuple[Callable[[int], object], Callable[[], list[float]]]], *packages: str
+    make: Callable[[str, str, int, int], tuple[Callable[[int], object], Callable[[], list[float]]]], *packages: str
 ) -> None:
     """Follow the course of the command line; `make` gives how to learn some steps and how to score."""
-    algo, seed, part, parts = sys.argv[1], *(int(word) for word in sys.argv[2:5])
-    learn, score = make(algo, seed, part * parts)
+    task, algo, seed, part, parts = *sys.argv[1:3], *(int(word) for word in sys.argv[3:6])
+    learn, score = make(task, algo, seed, part * parts)
     seconds, returns = [], []
     for _ in range(parts):
         started = time.perf_counter()

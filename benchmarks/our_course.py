@@ -6,13 +6,14 @@ from benchmarks.course import follow
 from m2ac import PPO, SAC
 
 
-def make(algo: str, seed: int, steps: int) -> tuple[Callable[[int], object], Callable[[], list[float]]]:
+def make(task: str, algo: str, seed: int, steps: int) -> tuple[Callable[[int], object], Callable[[], list[float]]]:
     """An agent with the settings that `sb3_course` has too."""
     room = {"replay": {"capacity": steps}}
     if algo == "ppo":
-        agent: PPO | SAC = PPO("HalfCheetah-v5", seed=seed, **room)
+        sizes = {"rollout": 4096, "batch_size": 128} if task == "Pendulum-v1" else {}
+        agent: PPO | SAC = PPO(task, seed=seed, ppo=sizes, **room)
     else:
-        agent = SAC("HalfCheetah-v5", seed=seed, random_steps=2_500, **room)
+        agent = SAC(task, seed=seed, random_steps=500 if task == "Pendulum-v1" else 2_500, **room)
     return agent.learn, lambda: agent.evaluate(5)
 
 
