@@ -11,6 +11,8 @@ from faults.training import LONGEST, Reference, differences, finish, interrupted
 
 DEFAULT = 20
 PATIENCE = 10.0
+BEGUN = ("exploring", "collecting")
+"""What a display says once there is something to save; PPO does not explore first."""
 PROPERTY = "SIGTERM / SIGINT at random moments: saved within 10 s and resumed exactly"
 
 
@@ -29,7 +31,7 @@ def _one(out: Path, whole: Reference, rng: random.Random) -> str | None:
         said = ""
         if process is not None:
             _, said = process.communicate(timeout=LONGEST)
-            began, was_over = "exploring" in said, " finished " in said
+            began, was_over = any(phase in said for phase in BEGUN), " finished " in said
             if began and not was_over and process.returncode:
                 break
         # How long a run takes changes with the load of the machine.
