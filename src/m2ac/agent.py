@@ -126,7 +126,7 @@ class Agent:
         if episodes <= 0:
             raise ConfigError(f"episodes must be positive, got {episodes}; ten give a first impression")
         world = World(
-            eval_env if eval_env is not None else copy_env(self.env, why="for evaluation", remedy="pass eval_env="),
+            eval_env if eval_env is not None else copy_env(self.env),
             seed=self.config.seed,
             stream="eval",
             step_timeout=self.config.step_timeout,

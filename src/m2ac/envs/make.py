@@ -47,7 +47,7 @@ def check_env(env: object) -> Env:
     return env
 
 
-def copy_env(env: Env, *, why: str, remedy: str) -> Env:
+def copy_env(env: Env, *, why: str = "for evaluation", remedy: str = "pass eval_env=") -> Env:
     """A second, independent environment like `env`, made from its spec; why it is needed, and what else would do."""
     spec = env.spec
     if spec is None:
