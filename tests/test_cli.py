@@ -15,7 +15,8 @@ import pytest
 from test_config import leaves, value_of
 from tiny import TINY, TINY_SAC, arguments
 
-from m2ac.cli import _parse, _with_config_file, main
+from m2ac.cli import main
+from m2ac.cli.parsing import parse, with_config_file
 from m2ac.config import RunConfig
 from m2ac.envs import TASKS
 from m2ac.runs.directory import RunDirectory
@@ -300,7 +301,7 @@ def test_every_field_can_be_set_on_the_command_line() -> None:
     switches = {"tensorboard": "--no-tensorboard", "ppo.standardise": "--ppo.no-standardise"}
     switches |= {"ppo.scale_rewards": "--ppo.no-scale-rewards"}
     typed = [*arguments({k: v for k, v in EVERY.items() if k not in switches}), *switches.values()]
-    assert _parse(RunConfig, typed, "m2ac train") == wanted
+    assert parse(RunConfig, typed, "m2ac train") == wanted
 
 
 # A whole run
@@ -375,7 +376,7 @@ def test_a_configuration_file_gives_the_defaults_and_an_option_overrides_it(run:
 def test_a_configuration_file_gives_what_was_asked_for_and_not_what_it_came_to(run: Path, tmp_path: Path) -> None:
     """The capacity of a longer run, the horizon of SAC and the penalty of MBPO follow from the new settings."""
     config = ["--config", str(run / "config.json")]
-    args, default = _with_config_file(["--steps", "200", *config])
+    args, default = with_config_file(["--steps", "200", *config])
     assert default is not None
     assert default.replay.capacity is None
     assert default.mask.penalty is None

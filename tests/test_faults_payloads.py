@@ -8,7 +8,8 @@ import pytest
 
 from faults import payloads
 from faults.boxed import judge_all
-from m2ac.cli import confirmed_env, main
+from m2ac.cli import main
+from m2ac.cli.parsing import confirmed_env
 from m2ac.runs.environment import git_state
 from m2ac.settings import ConfigError
 

@@ -268,8 +268,9 @@ def _cycle(config: AgentConfig, rows: int, steps: int) -> Callable[[], Any]:
 # The command itself, told apart at its first real step and at its first update, where it has shown enough.
 _START_UP = """
 import os, sys, time
-from m2ac import cli
-cli.prepare_jax()
+from m2ac.cli import main
+from m2ac.cli.training import prepare_jax
+prepare_jax()
 from m2ac.algorithms.training import Training
 from m2ac.envs.world import World
 
@@ -286,7 +287,7 @@ def tell_first(owner, name, after):
 
 tell_first(World, "step", after=False)
 tell_first(Training, "_learn", after=True)
-cli.main(sys.argv[2:])
+main(sys.argv[2:])
 """
 
 

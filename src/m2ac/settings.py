@@ -113,6 +113,14 @@ def to_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted name: {"mask.rate": …}."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found
+
+
 def from_dict(kind: type[C], values: Mapping[str, Any]) -> C:
     """The inverse of `to_dict`, with every name and type checked."""
     return _build(kind, values, "")

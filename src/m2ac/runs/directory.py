@@ -19,7 +19,7 @@ from m2ac.config import ASKED, RunConfig
 from m2ac.runs import disk
 from m2ac.runs.disk import dump_json, plain
 from m2ac.runs.environment import describe_environment
-from m2ac.settings import ConfigError, from_dict, to_dict
+from m2ac.settings import ConfigError, flat, from_dict, to_dict
 
 EvalRow = TypedDict(
     "EvalRow", {"step": int, "episode": int, "seed": int, "return": float, "length": int, "seconds": float}
@@ -294,15 +294,8 @@ def _read_config(path: Path) -> RunConfig:
 
 
 def _must_equal(path: Path, stored: RunConfig, wanted: RunConfig) -> None:
-    old, new = _flat(plain(to_dict(stored))), _flat(plain(to_dict(wanted)))
+    old, new = flat(plain(to_dict(stored))), flat(plain(to_dict(wanted)))
     differing = [name for name in new if old[name] != new[name] and name not in MAY_DIFFER]
     if differing:
         each = ", ".join(f"{name} is {old[name]!r} there and {new[name]!r} here" for name in differing)
         raise ConfigError(f"{str(path)!r} holds a run with other settings: {each}; {_ANOTHER}")
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return flat

@@ -1,0 +1,134 @@
+"""One run: train, resume, eval."""
+
+import hashlib
+import os
+import platform
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from m2ac.cli.parsing import confirmed_env, parse, with_config_file
+from m2ac.config import RunConfig
+from m2ac.escaping import visible
+from m2ac.settings import ConfigError
+
+
+def train(args: list[str]) -> int:
+    """`m2ac train`."""
+    args, default = with_config_file(args)
+    config = parse(
+        RunConfig,
+        args,
+        "m2ac train",
+        default=default,
+        description="One training run. --config FILE takes the config.json of a run for the defaults of all below.",
+    )
+    return _execute(config)
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """What every command needs that goes on with a run."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Run directory."""
+    env: str | None = None
+    """The run's environment, to be repeated where it is package.module:Id-v0: no file alone imports a module."""
+
+
+@dataclass(frozen=True)
+class Resumption(OfRun):
+    """Continue a run from its last checkpoint, as if it had never stopped."""
+
+
+def resume(args: list[str]) -> int:
+    """`m2ac resume`."""
+    wanted = parse(Resumption, args, "m2ac resume")
+    from m2ac.runs.directory import RunDirectory
+
+    config = RunDirectory.read(wanted.run).config
+    confirmed_env(config.env, wanted.env, where=f"the run {wanted.run!r}")
+    return _execute(replace(config, out=wanted.run))
+
+
+def _execute(config: RunConfig) -> int:
+    prepare_jax()
+    from m2ac.runs.execute import execute
+
+    result = execute(config, stream=sys.stderr)
+    if result.returns:
+        mean = sum(result.returns) / len(result.returns)
+        print(f"mean return {mean:.1f} over {len(result.returns)} episodes at step {result.step}")
+        print(f"learning curve: {visible(str(result.directory / 'learning_curve.png'))}")
+    print(f"run directory: {visible(str(result.directory))}")
+    if result.finished:
+        return 0
+    print("stopped and saved; the same command continues it", file=sys.stderr)
+    return 128 + (result.signal or 0)
+
+
+@dataclass(frozen=True)
+class Evaluation(OfRun):
+    """Score a trained run with its mean action."""
+
+    episodes: int = 10
+    """Episodes to play."""
+    seed: int = 1_000_000
+    """Seed of the episodes; the default differs from that of training."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ConfigError(f"episodes must be at least 1, got {self.episodes}; ten give a first impression")
+        if self.seed < 0:
+            raise ConfigError(f"seed must not be negative, got {self.seed}; leave it out for the usual episodes")
+
+
+def evaluate(args: list[str]) -> int:
+    """`m2ac eval`."""
+    wanted = parse(Evaluation, args, "m2ac eval")
+    from m2ac.envs import make_env
+    from m2ac.envs.world import World
+    from m2ac.runs.checkpoint import load_policy
+    from m2ac.runs.directory import RunDirectory
+
+    run = RunDirectory.read(wanted.run)
+    env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
+    policy = load_policy(run.path / "policy.safetensors", run.config)
+    world = World(make_env(env), seed=wanted.seed, stream="eval", step_timeout=run.config.step_timeout)
+    sizes = policy.obs_dim, policy.action_dim
+    if sizes != (world.obs_dim, world.action_dim):
+        raise ConfigError(
+            f"the policy of {wanted.run!r} has {sizes[0]} observations and {sizes[1]} actions, but {run.config.env} "
+            f"has {world.obs_dim} and {world.action_dim}; continue the training, which writes it anew"
+        )
+    returns: list[float] = []
+    for number in range(wanted.episodes):
+        played = world.play(policy, number)
+        returns.append(played.total)
+        print(f"episode {number:3d}  seed {played.seed:10d}  length {played.length:5d}  return {played.total:10.2f}")
+    world.close()
+    mean = sum(returns) / len(returns)
+    spread = (sum((r - mean) ** 2 for r in returns) / len(returns)) ** 0.5
+    print(f"mean return {mean:.2f} ± {spread:.2f} over {len(returns)} episodes")
+    return 0
+
+
+def prepare_jax() -> None:
+    """Keep compiled programs between runs: the second start is faster by the time they took to compile."""
+    # Programs are made for one kind of processor; a home directory may be shared by several.
+    kind = hashlib.sha256(_processor().encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "jax" / kind
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+
+def _processor() -> str:
+    """What this processor can do, as far as it says."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

@@ -1,0 +1,40 @@
+"""What a report knows of a run, read from its directory by `m2ac.runs.collecting`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run, finished or not."""
+
+    name: str
+    """Of its directory, unique within a report."""
+    env: str
+    algo: str
+    horizon: int | None
+    seed: int
+    steps: int
+    """How many it is to take."""
+    settings: str
+    """What sets it apart beyond the above, such as "mask.rate=0.25"; empty where nothing does."""
+    state: Literal["finished", "unfinished"]
+    config: Mapping[str, Any]
+    """Every setting as it was resolved, groups nested."""
+    environment: Mapping[str, Any]
+    """Versions, processor, commit, command line; empty where it could not be read."""
+    command: str
+    """What makes the run again."""
+    evals: Sequence[Mapping[str, Any]] = ()
+    """A row per evaluation episode: step, episode, seed, return, length, seconds."""
+    metrics: Sequence[Mapping[str, Any]] = ()
+    """A row per cycle, as in `metrics.jsonl`."""
+    film: bytes | None = field(default=None, repr=False)
+    """An animated WebP of the policy, where one was made."""
+
+    @property
+    def variant(self) -> str:
+        """What the run has in common with those that differ in the seed alone: "M2AC, H=10, mask.rate=0.25"."""
+        horizon = [] if self.horizon is None else [f"H={self.horizon}"]
+        return ", ".join([self.algo.upper(), *horizon, *([self.settings] if self.settings else [])])

@@ -1,0 +1,120 @@
+"""Run directories read for a report: whatever is damaged or half written in one of them, the others are shown."""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from m2ac.config import ASKED, RunConfig, resolve
+from m2ac.report.records import Record
+from m2ac.runs import disk
+from m2ac.runs.directory import LARGEST_CONFIG, MAY_DIFFER, RunDirectory
+from m2ac.settings import ConfigError, flat, from_dict, to_dict
+
+FILM = "film.webp"
+LARGEST_FILM = 32 * 2**20
+NAMED = ("env", "algo", "horizon", "seed", "steps", *MAY_DIFFER)
+"""Settings that a record has fields of its own for, or that change nothing."""
+
+
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """The run directories among the paths and below them, each once, in the order of their names."""
+    found: dict[Path, Path] = {}
+    for given in map(Path, paths):
+        if not given.is_dir():
+            raise ConfigError(f"{str(given)!r} is not a directory; give run directories or what holds some")
+        for folder, below, files in os.walk(given):
+            below.sort()
+            if "config.json" in files:
+                below.clear()  # a run has no run inside
+                found.setdefault(Path(folder).resolve(), Path(folder))
+    return list(found.values())
+
+
+def collect(paths: Iterable[str | os.PathLike[str]], *, warn: Callable[[str], None]) -> list[Record]:
+    """Every run among the paths and below them; one that cannot be read is told of and left out."""
+    runs = find_runs(paths)
+    root = Path(os.path.commonpath([run.resolve().parent for run in runs])) if runs else Path()
+    records = []
+    for run in runs:
+        try:
+            records.append(read_record(run, name=str(run.resolve().relative_to(root))))
+        except ConfigError as error:
+            warn(f"left out: {error}")
+    return records
+
+
+def read_record(path: Path, *, name: str | None = None) -> Record:
+    """One run directory, as far as it has come."""
+    run = RunDirectory.read(path)
+    config = run.config
+    apart = _apart(_json(path / "config.json").get(ASKED), config)
+    return Record(
+        name=name or path.name,
+        env=config.env,
+        algo=config.algo,
+        horizon=config.horizon,
+        seed=config.seed,
+        steps=config.steps or 0,
+        settings=" ".join(f"{n}={_shown(value)}" for n, value in apart.items()),
+        state="finished" if run.done else "unfinished",
+        config={n: value for n, value in to_dict(config).items() if n != "out"},
+        environment=_json(path / "environment.json"),
+        command=_command(config, apart),
+        evals=[dict(row) for row in run.read_evals()],
+        metrics=run.read_metrics(),
+        film=_film(path / FILM),
+    )
+
+
+def _apart(asked: Any, config: RunConfig) -> dict[str, Any]:
+    """The settings by dotted name that were asked for and are not what such a run has anyway."""
+    try:
+        given = from_dict(RunConfig, asked) if isinstance(asked, Mapping) else config
+    except ConfigError:
+        given = config
+    plain = RunConfig(env=config.env, algo=config.algo, horizon=given.horizon, steps=config.steps)
+    # What comes from the task differs from this, but nobody asked for it.
+    usual = flat(to_dict(resolve(plain, {}, action_dim=1, steps=config.steps or 0)))
+    default, wanted, came_to = (flat(to_dict(each)) for each in (RunConfig(), given, config))
+    return {
+        name: value
+        for name, value in wanted.items()
+        if name not in NAMED and value != default[name] and came_to[name] != usual[name]
+    }
+
+
+def _command(config: RunConfig, apart: Mapping[str, Any]) -> str:
+    horizon = {} if config.horizon is None else {"horizon": config.horizon}
+    named = {"env": config.env, "algo": config.algo, **horizon, "seed": config.seed, "steps": config.steps}
+    words = ["m2ac", "train"]
+    for name, value in (named | dict(apart)).items():
+        option = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            group, dot, last = option[2:].rpartition(".")
+            words.append(option if value else f"--{group}{dot}no-{last}")
+        else:
+            words += [option, *(map(str, value) if isinstance(value, list | tuple) else [str(value)])]
+    return shlex.join(words)
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """What the file holds, nothing where that cannot be read: it is told beside the numbers, not computed with."""
+    try:
+        values = json.loads(disk.read(path, at_most=LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _film(path: Path) -> bytes | None:
+    try:
+        return disk.read(path, at_most=LARGEST_FILM)
+    except OSError:
+        return None
