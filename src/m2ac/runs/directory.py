@@ -146,7 +146,7 @@ class RunDirectory:
 
     def read_evals(self) -> list[EvalRow]:
         """Every complete row of `evals.csv`."""
-        return [_parsed(self.evals, n, line, _eval_row) for n, line in enumerate(_lines(self.evals)[1:], 2)]
+        return [_parsed(self.evals, n, line, eval_row) for n, line in enumerate(_lines(self.evals)[1:], 2)]
 
     def logged(self) -> Logged:
         """How many lines the logs have, on the disk and not only on their way to it."""
@@ -259,7 +259,8 @@ def _metrics_row(line: str) -> dict[str, Any]:
     return row
 
 
-def _eval_row(line: str) -> EvalRow:
+def eval_row(line: str) -> EvalRow:
+    """A line of `evals.csv`."""
     step, episode, seed, value, length, seconds = line.split(",")
     return {
         "step": int(step),

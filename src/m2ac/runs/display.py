@@ -263,11 +263,16 @@ def _cell(name: str, value: str) -> "RenderableType":
     return Text.assemble((f"{name} ", "dim"), value, no_wrap=True)
 
 
-def make_display(stream: TextIO) -> Display:
-    """The live region where the stream is a terminal that can show it, plain lines otherwise."""
+def can_draw(stream: TextIO) -> bool:
+    """Whether the stream is a terminal that can show a live region."""
     encoding = (getattr(stream, "encoding", None) or "").lower()
     capable = os.environ.get("TERM", "").lower() not in ("dumb", "unknown") and "utf" in encoding
-    if not (stream.isatty() and capable):
+    return stream.isatty() and capable
+
+
+def make_display(stream: TextIO) -> Display:
+    """The live region where the stream can show it, plain lines otherwise."""
+    if not can_draw(stream):
         return PlainDisplay(stream)
     from rich.console import Console
 

@@ -1,0 +1,98 @@
+"""Many runs: what is to be done, how far each has come, and how it ended."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from m2ac.runs.directory import eval_row
+
+TAIL = 65_536
+"""Bytes at the end of a log within which its last line is."""
+
+State = Literal["waiting", "running", "finished", "failed", "stopped"]
+
+
+class Job(NamedTuple):
+    """One run as a command."""
+
+    name: str
+    arguments: tuple[str, ...]  # after m2ac, without the run directory
+    directory: Path
+    steps: int
+
+    @property
+    def done(self) -> bool:
+        """Whether the run came to its end, now or earlier."""
+        return (self.directory / "DONE").exists()
+
+    @property
+    def command(self) -> list[str]:
+        """What is typed after `m2ac`."""
+        return [*self.arguments, "--out", str(self.directory)]
+
+    @property
+    def log(self) -> Path:
+        """What the run says, with those of the others: a run directory holds nothing but the run."""
+        return self.directory.parent / "logs" / f"{self.directory.name}.log"
+
+
+class Standing(NamedTuple):
+    """How far a run has come, by its logs."""
+
+    step: int
+    seconds: float
+    mean_return: float | None
+
+
+def standing(job: Job) -> Standing:
+    """As far as the logs tell, which are behind by a cycle at most."""
+    row = _last_json(job.directory / "metrics.jsonl")
+    step, seconds = int(row.get("step") or 0), float(row.get("seconds") or 0.0)
+    rows = []
+    for line in _tail(job.directory / "evals.csv"):
+        try:
+            rows.append(eval_row(line))
+        except ValueError:  # the header, or what an interruption left
+            continue
+    last = [own["return"] for own in rows if own["step"] == rows[-1]["step"]]
+    if rows:
+        step, seconds = max(step, rows[-1]["step"]), max(seconds, rows[-1]["seconds"])
+    return Standing(step, seconds, sum(last) / len(last) if last else None)
+
+
+def last_words(job: Job) -> str:
+    """The last thing that a run said."""
+    lines = [line.strip() for line in _tail(job.log) if line.strip()]
+    return lines[-1] if lines else "nothing was said"
+
+
+def _last_json(path: Path) -> dict[str, Any]:
+    for line in reversed(_tail(path)):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            return row
+    return {}
+
+
+def _tail(path: Path) -> Sequence[str]:
+    """The lines at the end of a file; the first of them may lack its beginning."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            return file.read(TAIL).decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+class Outcome(NamedTuple):
+    """How a job ended."""
+
+    job: Job
+    state: Literal["finished", "failed", "stopped"]
+    attempts: int  # 0: it had been finished before
+    said: str = ""  # why it failed
