@@ -94,13 +94,13 @@ class Style(NamedTuple):
 
 
 def styles(variants: Iterable[Variant]) -> dict[Variant, Style]:
-    """An algorithm has a colour, longer rollouts a stronger one; dashes tell its settings apart."""
+    """An algorithm has a colour, longer rollouts a stronger one; dashes tell its settings in a task apart."""
     wanted = list(variants)
     found = {}
     for variant in wanted:
         others = [each for each in wanted if each.algo == variant.algo]
         horizons = sorted({each.horizon or 0 for each in others}, reverse=True)
-        settings = sorted({each.settings for each in others})
+        settings = sorted({each.settings for each in others if each.task == variant.task})
         strength = _SHADES[horizons.index(variant.horizon or 0) % len(_SHADES)]
         dashes = _DASHES[settings.index(variant.settings) % len(_DASHES)]
         found[variant] = Style(shade(COLOURS.get(variant.algo, SOFT), strength), dashes)
@@ -109,7 +109,8 @@ def styles(variants: Iterable[Variant]) -> dict[Variant, Style]:
 
 def shade(colour: str, share: float) -> str:
     """The colour with so much of it replaced by white."""
-    return to_hex([part + (1 - part) * share for part in to_rgb(colour)])
+    red, green, blue = (part + (1 - part) * share for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def labels(variants: Iterable[Variant]) -> dict[Variant, str]:
