@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "training:train",
     "resume": "training:resume",
     "eval": "training:evaluate",
+    "video": "filming:video",
     "envs": "showing:envs",
     "bench": "showing:bench",
     "theory": "showing:theory",
@@ -29,6 +30,7 @@ m2ac: reinforcement learning that knows when to trust its model
                      one run; with no argument a task that a laptop learns in under three minutes
   m2ac resume RUN    continue a run that was stopped; so does the same train command
   m2ac eval RUN      score a trained run
+  m2ac video RUN     film a trained run
   m2ac envs          the tasks that are known by name
   m2ac bench         how fast training is on this machine
   m2ac theory        the paper's bounds, checked on small worlds where everything is known
