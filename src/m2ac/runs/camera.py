@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from m2ac.envs.film import RenderError, drawable, pace_of, shots
 from m2ac.envs.world import World
 from m2ac.runs.checkpoint import load_policy
@@ -62,7 +60,7 @@ def _filmed(wanted: Mapping[str, Any]) -> Iterator[Message]:
     pictures = max(1, round(wanted["length"] * pace.fps))
     for shot in shots(world, policy, episodes=wanted["episodes"], pictures=pictures, every=pace.every):
         about = {"episode": shot.episode, "seed": shot.seed, "step": shot.step, "total": shot.total, "fps": pace.fps}
-        yield {**about, "shape": shot.picture.shape}, np.ascontiguousarray(shot.picture).tobytes()
+        yield {**about, "shape": shot.picture.shape}, shot.picture.tobytes()
     world.close()
 
 

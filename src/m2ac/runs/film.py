@@ -39,9 +39,6 @@ LONGEST = 60.0
 PATIENCE = 120.0
 """Seconds after which a process that has sent no further picture is given up."""
 
-LARGEST_MESSAGE = 64 * 2**20
-"""Bytes of a picture."""
-
 INSTALL = "on Debian and Ubuntu apt install libegl1 libegl-mesa0, or libosmesa6"
 
 
@@ -218,7 +215,7 @@ class _Received:
     def exactly(self, count: int) -> bytes:
         """So many bytes."""
         deadline = time.monotonic() + PATIENCE
-        while len(self._held) < min(count, LARGEST_MESSAGE):
+        while len(self._held) < count:
             if not self._more(deadline):
                 raise _DrewNothingError("its process ended within a picture")
         data, self._held = bytes(self._held[:count]), self._held[count:]
