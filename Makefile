@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers
+SUDO   := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: train test check format bench-peers bench-sb3 faults setup clean
+.PHONY: train test check format bench-peers bench-sb3 faults browser setup clean
 
 train: setup            ## set up, then learn the default task and draw its learning curve
 	$(BIN)/m2ac train
@@ -32,6 +33,10 @@ bench-sb3: setup $(PEERS)/.ready    ## learn PPO and SAC beside stable-baselines
 
 faults: setup           ## make go wrong what may (N=0.1 for a tenth of it, ARGS="--only kills" for one row)
 	$(BIN)/python -m faults --scale $(or $(N),1) $(if $(N),,--json results/faults.json) $(ARGS)
+
+browser:                ## install Debian's Chromium, in which tests/test_report_browser.py looks at the report's page
+	$(SUDO) apt-get update
+	$(SUDO) apt-get install -y --no-install-recommends chromium
 
 setup: $(READY)
 

@@ -30,7 +30,7 @@ COLOURS = {
 """Of each algorithm, from Okabe and Ito's palette; also the order in which they are told."""
 
 GRID = "#e6e6e6"
-_SHADES = (0.0, 0.35, 0.55, 0.2, 0.68)
+_SHADES = ((0.0,), (0.0, -0.45), (0.35, 0.0, -0.45), (0.45, 0.15, -0.2, -0.5), (0.5, 0.25, 0.0, -0.3, -0.55))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 WIDTH = 5.4
@@ -94,22 +94,24 @@ class Style(NamedTuple):
 
 
 def styles(variants: Iterable[Variant]) -> dict[Variant, Style]:
-    """An algorithm has a colour, longer rollouts a stronger one; dashes tell its settings in a task apart."""
+    """An algorithm has a colour, in a task longer rollouts a lighter one; dashes tell its settings apart."""
     wanted = list(variants)
     found = {}
     for variant in wanted:
-        others = [each for each in wanted if each.algo == variant.algo]
+        others = [each for each in wanted if (each.task, each.algo) == (variant.task, variant.algo)]
         horizons = sorted({each.horizon or 0 for each in others}, reverse=True)
-        settings = sorted({each.settings for each in others if each.task == variant.task})
-        strength = _SHADES[horizons.index(variant.horizon or 0) % len(_SHADES)]
+        settings = sorted({each.settings for each in others})
+        ramp = _SHADES[min(len(horizons), len(_SHADES)) - 1]
+        strength = ramp[horizons.index(variant.horizon or 0) % len(ramp)]
         dashes = _DASHES[settings.index(variant.settings) % len(_DASHES)]
         found[variant] = Style(shade(COLOURS.get(variant.algo, SOFT), strength), dashes)
     return found
 
 
 def shade(colour: str, share: float) -> str:
-    """The colour with so much of it replaced by white."""
-    red, green, blue = (part + (1 - part) * share for part in to_rgb(colour))
+    """The colour with so much of it replaced by white, or by black where the share is negative."""
+    towards = float(share > 0)
+    red, green, blue = (part + (towards - part) * abs(share) for part in to_rgb(colour))
     return to_hex((red, green, blue))
 
 
@@ -158,7 +160,7 @@ def panels(heights: Sequence[float], shown: Mapping[Variant, Style]) -> tuple[Fi
     """Panels above each other of these heights in inches, tidy, with a legend of the variants below them."""
     names = list(labels(shown).values())
     columns = _columns(names)
-    below = 0.5 + 0.2 * math.ceil(len(names) / columns) + (0.06 if names else 0)
+    below = 0.52 + 0.178 * math.ceil(len(names) / columns) + (0.06 if names else 0)
     left, right, above, between = 0.62, 0.14, 0.32, 0.46
     height = above + sum(heights) + between * (len(heights) - 1) + below
     figure = Figure(figsize=(WIDTH, height), dpi=100)

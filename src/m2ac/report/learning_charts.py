@@ -27,18 +27,20 @@ def learning_charts(records: Sequence[Record]) -> list[Chart]:
 
 
 def _chart(task: str, lines: Mapping[Variant, Sequence[Line]], looks: Mapping[Variant, Style]) -> Chart:
+    ends = [max(line[-1][0] for line in each) for each in lines.values()]
+    far_apart = max(ends) >= FAR_APART * min(ends) > 0
     figure, (panel,) = panels([2.6], {variant: looks[variant] for variant in lines})
     for variant, of_seeds in lines.items():
-        draw_average(panel, variant, of_seeds, looks[variant], band=True)
-    ends = [max(line[-1][0] for line in each) for each in lines.values()]
-    if max(ends) >= FAR_APART * min(ends) > 0:
+        # Step 0 has no place on a logarithmic axis.
+        shown = [[point for point in line if point[0] > 0] for line in of_seeds] if far_apart else of_seeds
+        draw_average(panel, variant, shown, looks[variant], band=True)
+    if far_apart:
         panel.set_xlim(min(step for each in lines.values() for line in each for step, _ in line if step > 0), max(ends))
         logarithmic(panel, "x")
     else:
         panel.set_xlim(0, max(ends) or 1)
-    logs = panel.get_xscale() == "log"
     describe(panel, "evaluation return")
-    panel.set_xlabel("environment steps" + (" (logarithmic)" if logs else ""), fontsize=9, color=INK)
+    panel.set_xlabel("environment steps" + (" (logarithmic)" if far_apart else ""), fontsize=9, color=INK)
     several = any(len(each) > 1 for each in lines.values())
     caption = "Mean return of the evaluation episodes, played with the policy's mean action. "
     caption += (
@@ -47,7 +49,7 @@ def _chart(task: str, lines: Mapping[Variant, Sequence[Line]], looks: Mapping[Va
         if several
         else "There is one seed of each, so nothing here tells luck from merit."
     )
-    if logs:
+    if far_apart:
         caption += " Runs differ much in length, so the steps are on a logarithmic axis."
     return Chart(slug=f"learning-{token(task)}", title=task, caption=caption, figure=figure, tasks=(task,))
 

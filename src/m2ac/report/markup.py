@@ -54,6 +54,11 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d}"
 
 
+def percent(share: float) -> str:
+    """67 %."""
+    return f"{100 * share:.0f} %"
+
+
 def plural(count: int, word: str) -> str:
     """1 run, 2 runs."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -20,6 +20,11 @@ from m2ac.report.trust_charts import trust_charts
 REFRESH = 5
 """Seconds after which a watched page reloads itself."""
 
+ABOUT_PAIRS = (
+    "How likely a run of one variant is to end with a higher return than one of the other, where both have at least two "
+    "seeds. Where every run of one beats every run of the other the interval has no width, however few they are."
+)
+
 PACKAGES = ("m2ac", "jax", "numpy", "gymnasium", "mujoco")
 
 
@@ -60,12 +65,11 @@ def _sections(
     """Id, heading and HTML of each section that there is something for."""
     rows = summarise(records)
     yield "overview", "Overview", overview(rows, looks) + said(rows)
-    pairs = improvements(records)
-    if pairs:
-        about = "How likely a run of one variant is to end with a higher return than a run of the other."
-        yield "comparison", "Which is better", f'<p class="about">{about}</p>' + comparison(pairs, looks)
     if drawn["curves"]:
         yield "curves", "Learning curves", _grid(drawn["curves"], "curves")
+    pairs = improvements(records)
+    if pairs:
+        yield "comparison", "Which is better", f'<p class="about">{ABOUT_PAIRS}</p>' + comparison(pairs, looks)
     if drawn["figures"]:
         yield "figures", "The paper’s figures", _grid(drawn["figures"], "figures")
     moving = films(records, looks)

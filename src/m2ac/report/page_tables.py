@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from m2ac.report.charts import Style, Variant
-from m2ac.report.markup import NOTHING, duration, esc, plural, score, span, whole
+from m2ac.report.markup import NOTHING, duration, esc, percent, plural, score, span, whole
 from m2ac.report.summary import Improvement, Summary
+
+FEW_PAIRS = 12
+"""Up to so many are shown without being asked for."""
 
 Cell = tuple[str, str]
 """HTML, and what the column is sorted by."""
@@ -61,18 +64,22 @@ def comparison(rows: Sequence[Improvement], looks: Mapping[Variant, Style]) -> s
     ]
     body = []
     for row in rows:
-        low = None if row.interval is None else row.interval.low
+        share = (
+            f'<span class="bar" style="--share:{row.probability:.3f}"></span><span>{percent(row.probability)}</span>'
+        )
+        between = NOTHING if row.interval is None else " to ".join(map(percent, row.interval))
         cells = [
             (esc(row.better.task), esc(row.better.task)),
             (variant_cell(row.better, looks), esc(row.better.name)),
             (variant_cell(row.worse, looks), esc(row.worse.name)),
-            (f'<span class="bar" style="--share:{row.probability:.3f}"></span>{row.probability:.0%}',
-             _sorted_by(row.probability)),
-            (NOTHING if row.interval is None else f"{row.interval.low:.0%} to {row.interval.high:.0%}",
-             _sorted_by(low)),
-        ]  # fmt: skip
+            (share, _sorted_by(row.probability)),
+            (between, _sorted_by(None if row.interval is None else row.interval.low)),
+        ]
         body.append((f'data-of="{esc(row.better.tag)}" data-against="{esc(row.worse.tag)}"', cells))
-    return _table(headings, body, "comparison")
+    table = _table(headings, body, "comparison")
+    if len(rows) <= FEW_PAIRS:
+        return table
+    return f'<details class="many"><summary>{len(rows)} pairs of variants</summary>{table}</details>'
 
 
 def variant_cell(variant: Variant, looks: Mapping[Variant, Style]) -> str:
@@ -102,9 +109,9 @@ def _table(headings: Sequence[tuple[str, str, str]], body: Sequence[tuple[str, S
     )
     rows = []
     for attributes, cells in body:
-        kinds = [f" class={kind}" if kind else "" for _, kind, _ in headings]
         tds = "".join(
-            f'<td{kind} data-sort="{key}">{shown}</td>' for kind, (shown, key) in zip(kinds, cells, strict=True)
+            f'<td{f" class={kind}" if kind else ""} data-label="{esc(text)}" data-sort="{key}">{shown}</td>'
+            for (text, kind, _), (shown, key) in zip(headings, cells, strict=True)
         )
         rows.append(f"<tr {attributes}>{tds}</tr>")
     return (

@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
+from m2ac.escaping import visible
 from m2ac.report.charts import GRID
 from m2ac.report.curve import AXIS, FAINT, INK, SOFT
 
@@ -50,7 +51,7 @@ def svg(figure: Figure, *, prefix: str, label: str = "") -> str:
         _adopt(element, prefix, linked)
     for size in ("width", "height", "version"):
         root.attrib.pop(size, None)
-    root.attrib |= {"role": "img", "aria-label": label}
+    root.attrib |= {"role": "img", "aria-label": visible(label)}
     text = ElementTree.tostring(root, encoding="unicode")
     return re.sub(r">\s+<", "><", text)
 
@@ -94,4 +95,4 @@ def data_colours(pages: Iterable[str]) -> list[str]:
 def at_night(colour: str) -> str:
     """The colour as it is told as well on a dark page."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
-    return to_hex(colorsys.hls_to_rgb(hue, 0.4 + 0.5 * lightness, saturation * 0.9))
+    return to_hex(colorsys.hls_to_rgb(hue, max(lightness, 0.36 + 0.4 * lightness), saturation * 0.85))
