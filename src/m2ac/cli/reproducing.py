@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -20,7 +20,12 @@ from m2ac.runs.board import make_board
 from m2ac.runs.display import duration
 from m2ac.runs.jobs import Job, Outcome
 from m2ac.runs.pool import run_all, usable_cores
+from m2ac.runs.store import is_url
 from m2ac.settings import ConfigError, check
+
+if TYPE_CHECKING:
+    from m2ac.report.charts import Chart
+    from m2ac.report.records import Record
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,15 @@ class Reproduction:
     """smoke: seconds per run; desk: one machine overnight; paper: the whole."""
     workers: int | None = None
     """Runs at once. None: one per core."""
+    ray: str | None = None
+    """Run on a Ray cluster: auto for the one that this machine is part of, or its address."""
+    cpus: float = 1.0
+    """Cores that Ray sets aside for a run, which uses one."""
+    gpus: float = 0.0
+    """GPUs that Ray sets aside for a run."""
     out: str | None = None
-    """Where the runs go. None: runs/SCALE."""
+    """Where the runs go: a directory, which all nodes of a cluster must see, or with --ray a URL for fsspec such as
+    s3://bucket/runs. None: runs/SCALE."""
     seeds: int | None = None
     """Of each run. None: as many as the scale has."""
     only: str | None = None
@@ -56,6 +68,13 @@ class Reproduction:
         for name in ("workers", "seeds"):
             value = getattr(self, name)
             check(value is None or 1 <= value <= 10_000, f"{name} must be in [1, 10000], got {value}; leave it out")
+        for name in ("cpus", "gpus"):
+            value = getattr(self, name)
+            check(0 <= value <= 10_000, f"{name} must be in [0, 10000], got {value}; leave it out")
+        check(
+            self.out is None or not is_url(self.out) or self.ray is not None,
+            f"out must be a directory without --ray, got {self.out!r}; give one, or --ray ADDRESS",
+        )
         check(0 <= self.retries <= 1000, f"retries must be in [0, 1000], got {self.retries}; 2 is the usual one")
 
 
@@ -70,7 +89,8 @@ def reproduce(args: list[str]) -> int:
     if wanted.seeds is not None:
         scale = scale._replace(seeds=wanted.seeds)
     trials = experiment.trials(scale)
-    out = Path(wanted.out or f"runs/{wanted.scale}")
+    elsewhere = wanted.out is not None and is_url(wanted.out)
+    out = Path(f"runs/{wanted.scale}" if wanted.out is None or elsewhere else wanted.out)
     chosen = trials if wanted.only is None else [trials[i - 1] for i in numbers(wanted.only, len(trials))]
     jobs = [Job(trial.name, tuple(trial.arguments), out / trial.name, trial.steps) for trial in chosen]
     if wanted.commands:
@@ -81,16 +101,21 @@ def reproduce(args: list[str]) -> int:
     if wanted.dry_run:
         _tell(experiment, chosen, jobs, workers)
         return 0
-    outcomes = _run(jobs, workers, wanted)
+    outcomes = _run(jobs, workers, wanted, store=wanted.out if elsewhere else None)
     if wanted.report:
         page = write_page(experiment, [out / trial.name for trial in trials], out)
         print(f"report: {visible(str(page))}")
     return _exit_code(outcomes)
 
 
-def _run(jobs: Sequence[Job], workers: int, wanted: Reproduction) -> list[Outcome]:
+def _run(jobs: Sequence[Job], workers: int, wanted: Reproduction, *, store: str | None) -> list[Outcome]:
     board = make_board(sys.stderr)
     try:
+        if wanted.ray is not None:
+            from m2ac.runs.cluster import Needs, run_on_ray
+
+            needs = Needs(wanted.cpus, wanted.gpus)
+            return run_on_ray(jobs, address=wanted.ray, needs=needs, retries=wanted.retries, board=board, store=store)
         return run_all(jobs, workers=workers, retries=wanted.retries, board=board)
     finally:
         board.close()
@@ -111,7 +136,7 @@ def write_page(experiment: Experiment, runs: Sequence[Path], out: Path) -> Path:
     from m2ac.cli.reporting import make_page
     from m2ac.report.figures import paper_figures
 
-    def figures(records: Sequence[Record]) -> list[Chart]:
+    def figures(records: Sequence["Record"]) -> list["Chart"]:
         return paper_figures(experiment.drawing, records, setting=experiment.setting, labels=experiment.labels)
 
     return make_page([run for run in runs if run.exists()], out / f"{experiment.name}.html", experiment.title, figures)
@@ -161,7 +186,7 @@ def _tell(experiment: Experiment, trials: Sequence[Trial], jobs: Sequence[Job], 
     print(f"cost: {sum(each.values()) / 3600:.1f} core hours, {sum(left) / 3600:.1f} of them to come")
     print(f"wall time with {workers} workers: {duration(cost.wall_time(left, workers))}")
     print(
-        f"estimated from {'finished runs of their kind and ' if measured else ''}times of each phase measured elsewhere, "
+        f"estimated from {'finished runs of their kind and ' if measured else ''}phases timed elsewhere, "
         f"for a core that is {speed:.2f} times as fast as there"
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from m2ac.config import Algo
-from m2ac.experiments.trial import DESK, PAPER, SMOKE, Scale, Trial, at_scale
+from m2ac.experiments.trial import DESK, PAPER, Scale, Trial, at_scale
 from m2ac.settings import ConfigError, perhaps
 
 CHEETAH, WALKER, SWIMMER, HUMANOID = "HalfCheetah-v5", "Walker2d", "Swimmer", "Humanoid"
@@ -42,7 +42,7 @@ def _seeds(scale: Scale, papers: int) -> range:
 
 
 def _motivating(scale: Scale) -> list[Trial]:
-    levels = {SMOKE: NOISY_CHEETAH[::3], DESK: NOISY_CHEETAH[::3], PAPER: NOISY_CHEETAH}[scale]
+    levels = NOISY_CHEETAH if scale.name == PAPER.name else NOISY_CHEETAH[::3]
     longest = max(scale.horizons)
     cells = [(MOST_NOISE, horizon) for horizon in scale.horizons] + [(env, longest) for env in levels]
     return [
@@ -52,11 +52,10 @@ def _motivating(scale: Scale) -> list[Trial]:
 
 def _benchmarks(scale: Scale) -> list[Trial]:
     budgets = {CHEETAH: 200_000, WALKER: 200_000, SWIMMER: 200_000, HUMANOID: 300_000}
-    seeds: Sequence[int] = _seeds(scale, 7)
-    if scale is DESK:  # the curves of one seed over two tasks take the night already
-        budgets, seeds = {CHEETAH: 30_000, WALKER: 30_000}, range(1)
+    if scale.name == DESK.name:  # two tasks take the night already
+        budgets = {CHEETAH: 30_000, WALKER: 30_000}
     trials = []
-    for seed in seeds:
+    for seed in _seeds(scale, 7):
         for env, steps in budgets.items():
             for horizon in scale.horizons:
                 trials += [Trial(env, algo, horizon, seed, steps) for algo in BOTH]
@@ -66,7 +65,9 @@ def _benchmarks(scale: Scale) -> list[Trial]:
 
 
 def _noisy(scale: Scale) -> list[Trial]:
-    cheetahs, walkers = (NOISY_CHEETAH, NOISY_WALKER) if scale is PAPER else (NOISY_CHEETAH[::3], NOISY_WALKER[3:])
+    cheetahs, walkers = (
+        (NOISY_CHEETAH, NOISY_WALKER) if scale.name == PAPER.name else (NOISY_CHEETAH[::3], NOISY_WALKER[3:])
+    )
     return [
         Trial(env, algo, horizon, seed, steps)
         for seed in _seeds(scale, 10)

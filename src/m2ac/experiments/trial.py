@@ -92,6 +92,6 @@ _SMALL_MODEL: Settings = (
 def at_scale(trials: Sequence[Trial], scale: Scale) -> list[Trial]:
     """The runs with no more steps than the scale has, small ones where it is for trying out."""
     cut = [trial._replace(steps=min(trial.steps, scale.steps or trial.steps)) for trial in trials]
-    if scale is not SMOKE:
+    if scale.name != SMOKE.name:
         return cut
     return [trial._replace(scale=(*_QUICK, *_SMALL.get(trial.algo, _SMALL_MODEL))) for trial in cut]

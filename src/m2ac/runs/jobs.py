@@ -11,7 +11,8 @@ from m2ac.runs.directory import eval_row
 TAIL = 65_536
 """Bytes at the end of a log within which its last line is."""
 
-State = Literal["waiting", "running", "finished", "failed", "stopped"]
+WRONG_INPUT = 2
+"""Exit code of a run that no repetition will mend."""
 
 
 class Job(NamedTuple):
@@ -96,3 +97,17 @@ class Outcome(NamedTuple):
     state: Literal["finished", "failed", "stopped"]
     attempts: int  # 0: it had been finished before
     said: str = ""  # why it failed
+
+
+def verdict(
+    job: Job, code: int, said: str, *, began_at: int, attempt: int, retries: int, stopped: bool
+) -> Outcome | int:
+    """How a run ended, or the number of the next attempt, which is 1 where it came further than it had been."""
+    if code == 0 and job.done:
+        return Outcome(job, "finished", attempt)
+    if stopped:
+        return Outcome(job, "stopped", attempt)
+    following = 1 if standing(job).step > began_at else attempt + 1
+    if code == WRONG_INPUT or following > retries + 1:
+        return Outcome(job, "failed", attempt, said)
+    return following

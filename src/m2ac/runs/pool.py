@@ -12,15 +12,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from m2ac.runs.board import Board
-from m2ac.runs.jobs import Job, Outcome, last_words, standing
-from m2ac.runs.stopping import Stop, stopping
+from m2ac.runs.board import Board, tell_of
+from m2ac.runs.jobs import Job, Outcome, last_words, standing, verdict
+from m2ac.runs.stopping import stopping
 
 POLL = 0.2
-WRONG_INPUT = 2
-"""Exit code of a run that no repetition will mend."""
 
-WORKER = (sys.executable, "-m", "m2ac.cli.worker")
+
+def worker() -> list[str]:
+    """What starts a command as one of many."""
+    return [sys.executable, "-m", "m2ac.cli.worker"]
 
 
 class _Running(NamedTuple):
@@ -61,9 +62,15 @@ def run_all(jobs: Sequence[Job], *, workers: int, retries: int, board: Board) ->
                 for each in [each for each in running if each.process.poll() is not None]:
                     running.remove(each)
                     free.append(each.core)
-                    again = _ended(each, stop, retries, outcomes, board)
-                    if again is not None:
-                        waiting.append(again)
+                    code = each.process.returncode
+                    said = last_words(each.job) if code >= 0 else f"killed by {signal.Signals(-code).name}"
+                    told = {"began_at": each.began_at, "attempt": each.attempt, "retries": retries}
+                    outcome = verdict(each.job, code, said, **told, stopped=stop.signal is not None)
+                    if isinstance(outcome, Outcome):
+                        outcomes.append(outcome)
+                    else:
+                        waiting.append((each.job, outcome))
+                    tell_of(outcome, each.job, said, board)
         finally:
             for each in running:  # of an error here; they save and end
                 each.process.terminate()
@@ -76,7 +83,7 @@ def _start(job: Job, attempt: int, *, core: int) -> _Running:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with open(job.log, "ab") as log:
         process = subprocess.Popen(
-            [*WORKER, "--core", str(core), *job.command],
+            [*worker(), "--core", str(core), *job.command],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -92,23 +99,3 @@ def _stop(running: Sequence[_Running], board: Board) -> None:
         each.process.send_signal(signal.SIGTERM)
     for each in running:
         each.process.wait()
-
-
-def _ended(each: _Running, stop: Stop, retries: int, outcomes: list[Outcome], board: Board) -> tuple[Job, int] | None:
-    """Note how a job ended; the job where it is to be tried again."""
-    job, code = each.job, each.process.returncode
-    if code == 0 and job.done:
-        outcomes.append(Outcome(job, "finished", each.attempt))
-        return None
-    if stop.signal is not None:
-        outcomes.append(Outcome(job, "stopped", each.attempt))
-        return None
-    said = last_words(job) if code > 0 else f"killed by {signal.Signals(-code).name}"
-    came_further = standing(job).step > each.began_at
-    attempt = 1 if came_further else each.attempt + 1
-    if code == WRONG_INPUT or attempt > retries + 1:
-        board.message(f"failed: {job.name}: {said}")
-        outcomes.append(Outcome(job, "failed", each.attempt, said))
-        return None
-    board.message(f"trying {job.name} again: {said}")
-    return job, attempt
