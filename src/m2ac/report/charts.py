@@ -25,7 +25,7 @@ COLOURS = {
     "ppo": "#CC79A7",
     "steve": "#E69F00",
     "mve": "#56B4E9",
-    "ddpg": "#7A6A00",  # Okabe and Ito's yellow, darkened: theirs is lost on white
+    "ddpg": "#555555",  # for Okabe and Ito's black, which is the ink, and their yellow, which is lost on white
 }
 """Of each algorithm, from Okabe and Ito's palette; also the order in which they are told."""
 
@@ -38,8 +38,6 @@ WIDTH = 5.4
 SIZE = 9.0
 """Of text, in points."""
 LONGEST_LABEL = 44
-MOST_POINTS = 400
-"""Of a line; more than a chart has room for."""
 
 
 class Variant(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 
-from m2ac.report.charts import Chart, Style, Variant, by_variant, styles, token
+from m2ac.report.charts import WIDTH, Chart, Style, Variant, by_variant, styles, token
 from m2ac.report.learning_charts import learning_charts
 from m2ac.report.markup import esc, plural
 from m2ac.report.page_runs import films, run_details
@@ -21,7 +21,7 @@ REFRESH = 5
 """Seconds after which a watched page reloads itself."""
 
 ABOUT_PAIRS = (
-    "How likely a run of one variant is to end with a higher return than one of the other, where both have at least two "
+    "How likely a run of one variant is to end with a higher return than one of another, where both have at least two "
     "seeds. Where every run of one beats every run of the other the interval has no width, however few they are."
 )
 
@@ -96,8 +96,9 @@ def _grid(charts: Sequence[Chart], prefix: str) -> str:
 
 def _figure(chart: Chart, prefix: str) -> str:
     tasks = " ".join(map(token, chart.tasks))
+    wide = " wide" if chart.figure.get_figwidth() > 1.4 * WIDTH else ""
     return (
-        f'<figure class="chart" data-tasks="{esc(tasks)}"><h4>{esc(chart.title)}</h4>'
+        f'<figure class="chart{wide}" data-tasks="{esc(tasks)}"><h4>{esc(chart.title)}</h4>'
         f"{svg(chart.figure, prefix=prefix, label=chart.title)}<figcaption>{esc(chart.caption)}</figcaption></figure>"
     )
 

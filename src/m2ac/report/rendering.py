@@ -95,4 +95,4 @@ def data_colours(pages: Iterable[str]) -> list[str]:
 def at_night(colour: str) -> str:
     """The colour as it is told as well on a dark page."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
-    return to_hex(colorsys.hls_to_rgb(hue, max(lightness, 0.36 + 0.4 * lightness), saturation * 0.85))
+    return to_hex(colorsys.hls_to_rgb(hue, max(lightness, 0.24 + 0.75 * lightness), saturation * 0.78))

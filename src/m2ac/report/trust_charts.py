@@ -47,7 +47,7 @@ KINDS = (
         (
             Panel("share of imagined transitions kept", "trust/share_kept", limits=(0, 1.04), height=0.9),
             Panel(
-                "uncertainty of those kept (solid) and dropped (dotted)",
+                "uncertainty: kept (solid), dropped (dotted)",
                 "trust/uncertainty_kept",
                 "trust/uncertainty_dropped",
                 height=1.6,
@@ -182,4 +182,4 @@ def _draw(row: Axes, panel: Panel, lines: Lines, looks: Mapping[Variant, Style])
         logarithmic(row, "y")
     if panel.limits is not None:
         row.set_ylim(*panel.limits)
-    describe(row, panel.says + (" (logarithmic)" if row.get_yscale() == "log" else ""))
+    describe(row, panel.says + (", logarithmic" if row.get_yscale() == "log" else ""))
