@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -22,10 +22,6 @@ from m2ac.runs.jobs import Job, Outcome
 from m2ac.runs.pool import run_all, usable_cores
 from m2ac.runs.store import is_url
 from m2ac.settings import ConfigError, check
-
-if TYPE_CHECKING:
-    from m2ac.report.charts import Chart
-    from m2ac.report.records import Record
 
 
 @dataclass(frozen=True)
@@ -101,9 +97,17 @@ def reproduce(args: list[str]) -> int:
     if wanted.dry_run:
         _tell(experiment, chosen, jobs, workers)
         return 0
+    from m2ac.cli.reporting import make_page
+    from m2ac.experiments.sweep import Sweep, leave_note
+
+    names = [trial.name for trial in trials]
+    leave_note(out, experiment, names)
     outcomes = _run(jobs, workers, wanted, store=wanted.out if elsewhere else None)
-    if wanted.report:
-        page = write_page(experiment, [out / trial.name for trial in trials], out)
+    begun = [out / name for name in names if (out / name / "config.json").exists()]
+    if wanted.report and begun:
+        page = make_page(
+            begun, out / f"{experiment.name}.html", experiment.title, Sweep(experiment, frozenset(names)).charts
+        )
         print(f"report: {visible(str(page))}")
     return _exit_code(outcomes)
 
@@ -129,17 +133,6 @@ def _exit_code(outcomes: Sequence[Outcome]) -> int:
         print("stopped and saved; the same command continues", file=sys.stderr)
         return 130
     return 1 if failed else 0
-
-
-def write_page(experiment: Experiment, runs: Sequence[Path], out: Path) -> Path:
-    """The figure and all about its runs as one page beside them."""
-    from m2ac.cli.reporting import make_page
-    from m2ac.report.figures import paper_figures
-
-    def figures(records: Sequence["Record"]) -> list["Chart"]:
-        return paper_figures(experiment.drawing, records, setting=experiment.setting, labels=experiment.labels)
-
-    return make_page([run for run in runs if run.exists()], out / f"{experiment.name}.html", experiment.title, figures)
 
 
 def numbers(text: str, count: int) -> list[int]:

@@ -18,7 +18,7 @@ class Record:
     steps: int
     """How many it is to take."""
     settings: str
-    """What sets it apart beyond the above, such as "mask.rate=0.25"; empty where nothing does."""
+    """What sets it apart beyond the above, such as "mask.rate=0.25 mask.stop=hardstop"; empty where nothing does."""
     state: Literal["finished", "unfinished"]
     config: Mapping[str, Any]
     """Every setting as it was resolved, groups nested."""
@@ -30,6 +30,8 @@ class Record:
     """A row per evaluation episode: step, episode, seed, return, length, seconds."""
     metrics: Sequence[Mapping[str, Any]] = ()
     """A row per cycle, as in `metrics.jsonl`."""
+    shared: str = ""
+    """What was set for all runs of its algorithm in a report alike, and so is not among the settings."""
     film: bytes | None = field(default=None, repr=False)
     """An animated WebP of the policy, where one was made."""
 

@@ -1,9 +1,11 @@
 """Run directories read for a report: whatever is damaged or half written in one of them, the others are shown."""
 
+import dataclasses
 import json
 import os
+import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ FILM = "film.webp"
 LARGEST_FILM = 32 * 2**20
 NAMED = ("env", "algo", "horizon", "seed", "steps", *MAY_DIFFER)
 """Settings that a record has fields of its own for, or that change nothing."""
+
+WATCHING = ("eval_every", "eval_episodes", "final_episodes")
+"""Settings that change what is known of a run, but not the run."""
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -43,7 +48,26 @@ def collect(paths: Iterable[str | os.PathLike[str]], *, warn: Callable[[str], No
             records.append(read_record(run, name=str(run.resolve().relative_to(root))))
         except ConfigError as error:
             warn(f"left out: {error}")
-    return records
+    return _told_apart(records)
+
+
+def _told_apart(records: Sequence[Record]) -> list[Record]:
+    """The records without settings that all runs of their algorithm share: named once, they set nothing apart."""
+    by_algo: dict[str, list[Record]] = {}
+    for record in records:
+        by_algo.setdefault(record.algo, []).append(record)
+    shared = {
+        algo: set.intersection(*(set(record.settings.split()) for record in own)) if len(own) > 1 else set()
+        for algo, own in by_algo.items()
+    }
+    return [
+        dataclasses.replace(
+            record,
+            settings=" ".join(word for word in record.settings.split() if word not in shared[record.algo]),
+            shared=" ".join(word for word in record.settings.split() if word in shared[record.algo]),
+        )
+        for record in records
+    ]
 
 
 def read_record(path: Path, *, name: str | None = None) -> Record:
@@ -58,7 +82,7 @@ def read_record(path: Path, *, name: str | None = None) -> Record:
         horizon=config.horizon,
         seed=config.seed,
         steps=config.steps or 0,
-        settings=" ".join(f"{n}={_shown(value)}" for n, value in apart.items()),
+        settings=" ".join(f"{n}={_shown(value)}" for n, value in apart.items() if n not in WATCHING),
         state="finished" if run.done else "unfinished",
         config={n: value for n, value in to_dict(config).items() if n != "out"},
         environment=_json(path / "environment.json"),
@@ -101,7 +125,7 @@ def _command(config: RunConfig, apart: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else re.sub(r"\s", "_", str(value))
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""Run directories read for a report."""
+
+import json
+
+import pytest
+
+from m2ac.config import ASKED, RunConfig, resolve
+from m2ac.runs.collecting import collect, find_runs, read_record
+from m2ac.settings import ConfigError, to_dict
+
+
+def make_run(path, **settings):
+    """A run directory as `m2ac train` leaves it, as far as a report reads it."""
+    asked = RunConfig(**{"env": "HalfCheetah-v5", "steps": 1000, **settings})
+    config = resolve(asked, {"sac.target_entropy": -3.0}, action_dim=6, steps=1000)
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps(to_dict(config) | {ASKED: to_dict(asked)}))
+    (path / "environment.json").write_text('{"python": "3.11"}')
+    (path / "metrics.jsonl").write_text('{"step": 500}\n{"step": 750}\n{"st')
+    (path / "evals.csv").write_text("step,episode,seed,return,length,seconds\n500,0,7,1.5,1000,3.0\n")
+    return path
+
+
+def test_a_run_is_read_with_what_sets_it_apart(tmp_path):
+    from m2ac import MaskConfig
+
+    record = read_record(make_run(tmp_path / "a", horizon=4, seed=3, mask=MaskConfig(rate=0.25), eval_every=100))
+    assert (record.env, record.algo, record.horizon, record.seed) == ("HalfCheetah-v5", "m2ac", 4, 3)
+    assert record.settings == "mask.rate=0.25"  # how often it is looked at changes nothing of a run
+    assert record.command == (
+        "m2ac train --env HalfCheetah-v5 --algo m2ac --horizon 4 --seed 3 --steps 1000 --mask.rate 0.25 "
+        "--eval-every 100"
+    )
+    assert record.state == "unfinished"
+    assert [row["step"] for row in record.metrics] == [500, 750]
+    assert record.evals[0]["return"] == 1.5
+    assert record.environment == {"python": "3.11"}
+
+
+def test_what_a_task_or_a_default_gives_is_nothing_that_was_asked_for(tmp_path):
+    assert read_record(make_run(tmp_path / "a", algo="sac")).settings == ""
+    assert read_record(make_run(tmp_path / "b", algo="mbpo", horizon=1)).settings == ""
+
+
+def test_a_switch_is_told_as_it_is_typed(tmp_path):
+    assert "--no-tensorboard" not in read_record(make_run(tmp_path / "a", tensorboard=False)).command
+    record = read_record(make_run(tmp_path / "b", algo="m2ac", updates_per_step=5))
+    assert record.command.endswith("--updates-per-step 5")
+
+
+def test_runs_are_found_at_any_depth_once_and_not_inside_each_other(tmp_path):
+    make_run(tmp_path / "x" / "b")
+    make_run(tmp_path / "a")
+    (tmp_path / "a" / "checkpoints" / "deep").mkdir(parents=True)
+    (tmp_path / "a" / "checkpoints" / "deep" / "config.json").touch()
+    assert find_runs([tmp_path, tmp_path / "x"]) == [tmp_path / "a", tmp_path / "x" / "b"]
+    assert [record.name for record in collect([tmp_path], warn=pytest.fail)] == ["a", "x/b"]
+    with pytest.raises(ConfigError, match="is not a directory; give run directories"):
+        find_runs([tmp_path / "nothing"])
+
+
+def test_what_all_runs_of_an_algorithm_share_is_told_once(tmp_path):
+    from m2ac import MaskConfig
+
+    make_run(tmp_path / "a", updates_per_step=5)
+    make_run(tmp_path / "b", updates_per_step=5, mask=MaskConfig(rate=0.5))
+    make_run(tmp_path / "c", algo="sac", updates_per_step=2)
+    a, b, c = collect([tmp_path], warn=pytest.fail)
+    assert (a.settings, a.shared) == ("", "updates_per_step=5")
+    assert (b.settings, b.shared) == ("mask.rate=0.5", "updates_per_step=5")
+    assert (c.settings, c.shared) == ("updates_per_step=2", "")
+
+
+def test_one_damaged_run_does_not_hide_the_others(tmp_path):
+    make_run(tmp_path / "a")
+    (make_run(tmp_path / "b") / "config.json").write_text("{")
+    (make_run(tmp_path / "c") / "evals.csv").write_text("step,episode,seed,return,length,seconds\nwhat\n")
+    told = []
+    assert [record.name for record in collect([tmp_path], warn=told.append)] == ["a"]
+    assert len(told) == 2
+    assert "b/config.json" in told[0]
+    assert "evals.csv line 2" in told[1]

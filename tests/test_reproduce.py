@@ -1,0 +1,121 @@
+"""A figure from nothing to its page, for real: on this machine, killed on the way, and on a Ray cluster."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from m2ac.experiments.figures import find_experiment
+from m2ac.experiments.trial import SMOKE
+from m2ac.runs.board import PlainBoard
+from m2ac.runs.directory import RunDirectory
+from m2ac.runs.jobs import Job
+
+ONLY = "1-3"  # One-vs-Rest, One-vs-All and the negative likelihood at length 1, first seed
+TRIALS = find_experiment("ablation-uncertainty").trials(SMOKE)[:3]
+
+
+def start(out):
+    command = ["reproduce", "ablation-uncertainty", "--scale", "smoke", "--only", ONLY, "--workers", "2"]
+    call = "import sys; from m2ac.cli import main; sys.exit(main())"
+    return subprocess.Popen(
+        [sys.executable, "-c", call, *command, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def until(holds, seconds=300.0):
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
+def returns(folder):
+    """Step, episode, seed, return and length of every evaluation episode of every run, to the last digit."""
+    rows = {}
+    for trial in TRIALS:
+        own = RunDirectory.read(folder / trial.name).read_evals()
+        rows[trial.name] = [{name: value for name, value in row.items() if name != "seconds"} for row in own]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    """The figure, whose command was killed after its first run had finished and then called again."""
+    out = tmp_path_factory.mktemp("reproduced")
+    process = start(out)
+    until(lambda: list(out.glob("*/DONE")) or process.poll() is not None)
+    assert process.poll() is None, process.stdout.read()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    finished = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/DONE")}
+    again = start(out)
+    told, _ = again.communicate(timeout=600)
+    assert again.returncode == 0, told
+    return out, finished, told
+
+
+def test_an_experiment_that_was_killed_finishes_without_repeating_what_was_done(reproduced):
+    out, finished, told = reproduced
+    assert finished
+    for path, before in finished.items():
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert all((out / trial.name / "DONE").exists() for trial in TRIALS)
+    assert "3 finished" in told
+    assert f"report: {out / 'ablation-uncertainty.html'}" in told
+
+
+def test_the_page_has_the_figure_and_every_run(reproduced):
+    out, _, _ = reproduced
+    page = (out / "ablation-uncertainty.html").read_text()
+    assert "Uncertainty estimation" in page
+    assert "One-vs-All" in page
+    assert all(trial.name in page for trial in TRIALS)
+
+
+def test_a_cluster_that_loses_a_node_gives_the_same_numbers(reproduced, tmp_path, monkeypatch):
+    ray_cluster = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed: pip install 'm2ac[ray]'")
+    from m2ac.runs.cluster import Needs, run_on_ray
+
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # other tests would have all of the processor
+    small = {"object_store_memory": 80 * 2**20}
+    cluster = ray_cluster.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
+    nodes = [cluster.add_node(num_cpus=1, **small) for _ in range(2)]
+    jobs = [Job(trial.name, tuple(trial.arguments), tmp_path / trial.name, trial.steps) for trial in TRIALS]
+    lost = threading.Event()
+
+    def lose_a_node():
+        until(lambda: len(list(tmp_path.glob("*/evals.csv"))) == 2)  # two runs are under way, one on each
+        cluster.remove_node(nodes[1], allow_graceful=False)
+        lost.set()
+
+    thread = threading.Thread(target=lose_a_node, daemon=True)
+    thread.start()
+    try:
+        outcomes = run_on_ray(
+            jobs, address=cluster.address, needs=Needs(), retries=2, board=PlainBoard(sys.stderr, interval=10)
+        )
+    finally:
+        cluster.shutdown()
+    assert lost.is_set()
+    assert {outcome.state for outcome in outcomes} == {"finished"}
+    local, _, _ = reproduced
+    assert returns(tmp_path) == returns(local)
+
+
+def test_without_a_cluster_the_word_is_plain(capsys, tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'm2ac[ray]'")
+    from m2ac.cli import main
+
+    out = str(tmp_path)
+    assert main(["reproduce", "noisy", "--scale", "smoke", "--ray", "127.0.0.1:1", "--only", "1", "--out", out]) == 1
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("m2ac: cannot reach a Ray cluster at '127.0.0.1:1'")
+    assert os.environ.get("RAY_ADDRESS") is None
