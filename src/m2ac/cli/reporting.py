@@ -75,18 +75,29 @@ def report(args: list[str]) -> int:
 def make_page(
     paths: Sequence[Path], out: Path, title: str, figures: Figures | None = None, *, refresh: bool = False
 ) -> Path:
-    """Write the page of all runs among the paths and below them, and say where it is; `figures` adds charts to it."""
+    """Write the page of all runs among the paths and below them, and say where it is.
+
+    `figures` adds charts to it; without, those of the experiments that left a note in one of the paths.
+    """
     from m2ac.report.page import page
     from m2ac.runs import disk
 
     records = _collect(paths)
-    text = page(records, title=title, figures=() if figures is None else figures(records), refresh=refresh)
+    text = page(records, title=title, figures=(figures or _of_experiments(paths))(records), refresh=refresh)
     with disk.writing(out, "give another --out"):
         disk.write_atomically(out, text)
     return out
 
 
-def write_figures(paths: Sequence[Path], folder: Path, figures: Figures | None = None) -> int:
+def _of_experiments(paths: Sequence[Path]) -> Figures:
+    """The paper's figures of which the paths have runs."""
+    from m2ac.experiments.sweep import find_sweeps
+
+    sweeps = find_sweeps(paths)
+    return lambda records: [chart for sweep in sweeps for chart in sweep.charts(records)]
+
+
+def write_figures(paths: Sequence[Path], folder: Path) -> int:
     """Write every chart of the page as two files and say how many charts there are."""
     from m2ac.report.charts import apart
     from m2ac.report.page import charts_of
@@ -94,7 +105,7 @@ def write_figures(paths: Sequence[Path], folder: Path, figures: Figures | None =
     from m2ac.runs import disk
 
     records = _collect(paths)
-    charts = apart([*charts_of(records), *(() if figures is None else figures(records))])
+    charts = apart([*charts_of(records), *_of_experiments(paths)(records)])
     with disk.writing(folder, "give another --figures"):
         folder.mkdir(parents=True, exist_ok=True)
         for chart in charts:

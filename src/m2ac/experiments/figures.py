@@ -53,7 +53,7 @@ def _motivating(scale: Scale) -> list[Trial]:
 def _benchmarks(scale: Scale) -> list[Trial]:
     budgets = {CHEETAH: 200_000, WALKER: 200_000, SWIMMER: 200_000, HUMANOID: 300_000}
     if scale.name == DESK.name:  # two tasks take the night already
-        budgets = {CHEETAH: 30_000, WALKER: 30_000}
+        budgets = {CHEETAH: 20_000, WALKER: 20_000}
     trials = []
     for seed in _seeds(scale, 7):
         for env, steps in budgets.items():

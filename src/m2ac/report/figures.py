@@ -23,6 +23,7 @@ from m2ac.report.charts import (
     shade,
     styles,
     tidy,
+    token,
 )
 from m2ac.report.curve import INK, SOFT
 from m2ac.report.records import Record
@@ -159,7 +160,7 @@ def _benchmarks(records: Sequence[Record]) -> list[Chart]:
         _legend(figure, axis, 3)
         charts.append(
             Chart(
-                f"benchmarks-{base_task(env)}",
+                f"benchmarks-{token(env)}",
                 f"Training curves: {env}",
                 "Mean over runs, one standard deviation shaded; dashed lines are what SAC and PPO reach at the end.",
                 figure,
@@ -267,7 +268,7 @@ def _ablation(records: Sequence[Record], setting: str, labels: Labels) -> list[C
         own = [record for record in records if _same(record.config[group][name], value)]
         groups[value] = label, shade(COLOURS["m2ac"], 0.75 * (1 - (number + 1) / len(labels))), own
     env = records[0].env
-    figure, (axis,) = _figure(1, 1, width=6.6, height=3.4)
+    figure, (axis,) = _figure(1, 1, width=5.4, height=3.2)
     _bars_by_length(axis, records, groups, bootstrap=True)
     describe(axis, f"return in {env}")
     _legend(figure, axis, 3)

@@ -65,13 +65,13 @@ def _sections(
     """Id, heading and HTML of each section that there is something for."""
     rows = summarise(records)
     yield "overview", "Overview", overview(rows, looks) + said(rows)
+    if drawn["figures"]:
+        yield "figures", "The paper’s figures", _grid(drawn["figures"], "figures")
     if drawn["curves"]:
         yield "curves", "Learning curves", _grid(drawn["curves"], "curves")
     pairs = improvements(records)
     if pairs:
         yield "comparison", "Which is better", f'<p class="about">{ABOUT_PAIRS}</p>' + comparison(pairs, looks)
-    if drawn["figures"]:
-        yield "figures", "The paper’s figures", _grid(drawn["figures"], "figures")
     moving = films(records, looks)
     if moving:
         yield "films", "Films", f'<div class="grid films">{moving}</div>'
@@ -119,8 +119,14 @@ def _header(records: Sequence[Record], title: str, made: datetime, links: str, *
         f'<header><div class="top"><h1>{esc(title)}</h1><button type="button" id="theme" '
         'aria-label="light or dark" title="light or dark">◐</button></div>'
         f'<p class="facts">{" · ".join(facts)}</p>'
-        f"{f'<p class=versions>{esc(versions)}</p>' if versions else ''}<nav>{links}</nav></header>"
+        f"{f'<p class=versions>{esc(versions)}</p>' if versions else ''}{_shared(records)}<nav>{links}</nav></header>"
     )
+
+
+def _shared(records: Sequence[Record]) -> str:
+    """What was set for all runs of an algorithm, and so is not told of each."""
+    shared = dict.fromkeys((record.algo.upper(), record.shared) for record in records if record.shared)
+    return "".join(f"<p class=versions>all runs of {esc(algo)} have {esc(settings)}</p>" for algo, settings in shared)
 
 
 def _versions(records: Sequence[Record]) -> str:
