@@ -7,6 +7,7 @@ run does.
 
 import logging
 import os
+import socket
 import subprocess
 import tempfile
 from collections import deque
@@ -65,14 +66,24 @@ def _connected(address: str) -> Any:
         import ray
     except ImportError:
         raise ConfigError("--ray needs Ray; pip install 'm2ac[ray]', or leave it out to run here") from None
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a run without a GPU sees none
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise UserError(
             f"cannot reach a Ray cluster at {address!r}: {error}; start one with ray start --head"
         ) from None
     return ray
+
+
+def _knock(address: str) -> None:
+    """Fail where nobody listens; Ray itself would wait for a minute and then end this process."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto":
+        if not (host and port.isdigit()):
+            raise ValueError("it is neither auto nor HOST:PORT")
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _until_all_ended(
