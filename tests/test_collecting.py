@@ -12,7 +12,7 @@ from m2ac.settings import ConfigError, to_dict
 def make_run(path, **settings):
     """A run directory as `m2ac train` leaves it, as far as a report reads it."""
     asked = RunConfig(**{"env": "HalfCheetah-v5", "steps": 1000, **settings})
-    config = resolve(asked, {"sac.target_entropy": -3.0}, action_dim=6, steps=1000)
+    config = resolve(asked, {"sac.target_entropy": -3.0}, action_dim=6, steps=asked.steps)
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(to_dict(config) | {ASKED: to_dict(asked)}))
     (path / "environment.json").write_text('{"python": "3.11"}')
@@ -69,6 +69,21 @@ def test_what_all_runs_of_an_algorithm_share_is_told_once(tmp_path):
     assert (a.settings, a.shared) == ("", "updates_per_step=5")
     assert (b.settings, b.shared) == ("mask.rate=0.5", "updates_per_step=5")
     assert (c.settings, c.shared) == ("updates_per_step=2", "")
+
+
+def test_runs_of_different_lengths_are_told_apart_where_nothing_else_does(tmp_path):
+    make_run(tmp_path / "a", seed=0)
+    make_run(tmp_path / "b", seed=1, steps=2000)
+    make_run(tmp_path / "c", algo="sac", steps=3000)
+    assert [record.settings for record in collect([tmp_path], warn=pytest.fail)] == ["steps=1000", "steps=2000", ""]
+
+
+def test_a_log_that_no_run_writes_does_not_fill_the_memory(tmp_path):
+    with open(make_run(tmp_path / "a") / "metrics.jsonl", "ab") as file:
+        file.truncate(2**40)
+    told = []
+    assert collect([tmp_path], warn=told.append) == []
+    assert "1099511627776 bytes" in told[0]
 
 
 def test_one_damaged_run_does_not_hide_the_others(tmp_path):

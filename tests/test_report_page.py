@@ -120,6 +120,11 @@ def test_unfinished_runs_are_left_out_beside_finished_ones_and_else_said_with_th
     assert row[4] == "999.0at step 2,000, unfinished"
 
 
+def test_a_seed_that_is_repeated_is_no_further_seed():
+    (row,) = cells(page([record(0, 10.0), record(0, 10.0), record(1, 20.0)], title="t", made=MADE))
+    assert row[2] == "23 runs, seeds repeated"
+
+
 def test_a_diverged_run_is_counted_and_not_averaged():
     (row,) = summarise([record(0, 10.0), record(1, 30.0), record(2, math.nan)])
     assert (row.mean, row.deviation, row.diverged, row.runs) == (20.0, 10.0, 1, 3)
@@ -172,7 +177,7 @@ def test_a_run_without_metrics_lacks_their_charts_and_one_without_anything_is_st
     assert "no evaluation yet" in page([nothing], title="t", made=MADE)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "text", [1.0], True, {}])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e308, 10**400, None, "text", [1.0], True, {}])
 def test_odd_numbers_break_nothing(value):
     odd = record(0)
     rows = [dict.fromkeys(row, value) | {"step": row["step"]} for row in odd.metrics]
@@ -282,10 +287,11 @@ def test_labels_are_cut_only_where_they_still_differ():
     assert labels([long, longer]) == {long: long.name, longer: longer.name}
 
 
-def test_slugs_become_file_names_that_differ():
-    charts = [Chart(slug, "", "", Figure()) for slug in ("a", "A", "a", "a-2")]
+def test_slugs_become_file_names_that_differ_and_that_a_file_system_has_room_for():
+    charts = [Chart(slug, "", "", Figure()) for slug in ("a", "A", "a", "a-2", "b" * 400, "b" * 401)]
     slugs = [chart.slug.lower() for chart in apart(charts)]
-    assert len(set(slugs)) == 4
+    assert len(set(slugs)) == 6
+    assert max(map(len, slugs)) < 200
 
 
 def test_numbers_on_an_axis_are_short():
@@ -303,6 +309,8 @@ def test_an_evaluation_is_the_mean_of_its_episodes():
 
 
 # The command
+
+WEBP = b"RIFF\x04\x00\x00\x00WEBP"
 
 
 def write_run(path, *, seed=0, done=True):
@@ -385,13 +393,20 @@ def test_films_are_made_of_the_best_run_that_has_none(tmp_path, monkeypatch):
 
     def film(path, *, warn):
         asked.append(str(path))
-        return b"RIFF"
+        return WEBP
 
     monkeypatch.setattr("m2ac.runs.film.film_or_none", film)
     for _ in range(2):
         assert main(["report", str(tmp_path), "--films"]) == 0
     assert asked == [str(tmp_path / "a")]
-    assert "data:image/webp;base64,UklGRg==" in (tmp_path / "report.html").read_text()
+    assert "data:image/webp;base64,UklGRg" in (tmp_path / "report.html").read_text()
+
+
+def test_a_film_that_is_none_is_not_shown(tmp_path):
+    write_run(tmp_path / "a")
+    (tmp_path / "a" / "film.webp").write_bytes(b"<svg onload=alert(1)>")
+    assert main(["report", str(tmp_path)]) == 0
+    assert "data:image" not in (tmp_path / "report.html").read_text()
 
 
 def test_the_page_is_opened_on_request(tmp_path, monkeypatch):

@@ -38,6 +38,7 @@ WIDTH = 5.4
 SIZE = 9.0
 """Of text, in points."""
 LONGEST_LABEL = 44
+LONGEST_SLUG = 150
 
 
 class Variant(NamedTuple):
@@ -141,14 +142,23 @@ def belongs(artist: Artist, variant: Variant) -> None:
     artist.set_gid(f"series|{variant.tag}")
 
 
+def belongs_to_algo(artist: Artist, algo: str) -> None:
+    """The same for what several variants of an algorithm make together: the filter of algorithms alone hides it."""
+    artist.set_gid(f"series||{token(algo)}||")
+
+
 def apart(charts: Iterable[Chart]) -> list[Chart]:
-    """The same charts with a number behind each slug that another one has had, whatever the case of its letters."""
+    """The same charts with a number behind each slug that another one has had, whatever the case of its letters.
+
+    What a file system has no room for is cut off first.
+    """
     taken: set[str] = set()
     found = []
     for chart in charts:
-        slug, number = chart.slug, 2
+        short = chart.slug[:LONGEST_SLUG]
+        slug, number = short, 2
         while slug.lower() in taken:
-            slug, number = f"{chart.slug}-{number}", number + 1
+            slug, number = f"{short}-{number}", number + 1
         taken.add(slug.lower())
         found.append(replace(chart, slug=slug))
     return found
@@ -233,7 +243,7 @@ def logarithmic(panel: Axes, which: Literal["x", "y"]) -> None:
 def describe(panel: Axes, text: str) -> None:
     """What a panel shows, above it: easier to read than a label turned by 90 degrees."""
     panel.annotate(
-        text,
+        visible(text),
         (0, 1),
         xytext=(0, 6),
         xycoords="axes fraction",

@@ -3,14 +3,18 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from m2ac.escaping import visible
 from m2ac.report.charts import (
     COLOURS,
     SIZE,
@@ -18,6 +22,7 @@ from m2ac.report.charts import (
     Style,
     Variant,
     belongs,
+    belongs_to_algo,
     by_variant,
     describe,
     shade,
@@ -26,7 +31,9 @@ from m2ac.report.charts import (
     token,
 )
 from m2ac.report.curve import INK, SOFT
+from m2ac.report.markup import plural
 from m2ac.report.records import Record
+from m2ac.report.series import average, evaluations, returns
 from m2ac.report.statistics import bootstrap_interval, mean, standard_deviation
 
 NOISE = {"": 0.0, "-Noisy0": 0.05, "-Noisy1": 0.1, "-Noisy2": 0.2}
@@ -43,26 +50,25 @@ def paper_figures(
     labels: Labels = (),
 ) -> list[Chart]:
     """The figure as charts, none where no run of it is finished; an ablation has a setting and its values' names."""
-    finished = [record for record in records if record.state == "finished" and final_return(record) is not None]
-    if not finished:
+    finished = [record for record in records if record.state == "finished"]
+    known = [record for record in finished if final_return(record) is not None]
+    if not known:
         return []
-    if drawing == "motivating":
-        return _motivating(finished)
-    if drawing == "benchmarks":
-        return _benchmarks(finished)
-    if drawing == "noisy":
-        return _noisy(finished)
-    assert setting is not None
-    return _ablation(finished, setting, labels)
+    if drawing == "ablation":
+        assert setting is not None
+        charts = _ablation(known, setting, labels)
+    else:
+        charts = {"motivating": _motivating, "benchmarks": _benchmarks, "noisy": _noisy}[drawing](known)
+    if len(known) == len(finished):
+        return charts
+    left_out = f" Left out: {plural(len(finished) - len(known), 'run')} whose return is not a number."
+    return [replace(chart, caption=chart.caption + left_out) for chart in charts]
 
 
 def final_return(record: Record) -> float | None:
     """The mean return of the last evaluation, None where that is not a number."""
-    if not record.evals:
-        return None
-    last = record.evals[-1]["step"]
-    value = float(np.mean([row["return"] for row in record.evals if row["step"] == last]))
-    return value if math.isfinite(value) else None
+    found = evaluations(record)
+    return found[-1].score if found and math.isfinite(found[-1].score) else None
 
 
 def base_task(env: str) -> str:
@@ -139,9 +145,18 @@ def _line_of_means(axis: Axes, scores: Mapping[Any, Sequence[float]], algo: str)
     places = list(points)
     means, spreads = ([float(each(v)) for v in points.values()] for each in (mean, standard_deviation))
     label, colour = algo.upper(), COLOURS[algo]
-    axis.errorbar(places, means, spreads, color=colour, linewidth=2, marker="o", markersize=5, capsize=3, label=label)
+    look: dict[str, Any] = {"color": colour, "linewidth": 2, "marker": "o", "markersize": 5, "capsize": 3}
+    drawn = _parts(axis.errorbar(places, means, spreads, label=label, **look))
     for x, values in points.items():
-        axis.scatter([x] * len(values), values, s=9, color=colour, alpha=0.45, linewidths=0)
+        drawn.append(axis.scatter([x] * len(values), values, s=9, color=colour, alpha=0.45, linewidths=0))
+    for artist in drawn:
+        belongs_to_algo(artist, algo)
+
+
+def _parts(bars: ErrorbarContainer) -> list[Artist]:
+    """The line, the caps and the bars."""
+    line, caps, lines = bars.lines
+    return [*([line] if line is not None else []), *caps, *lines]
 
 
 def _benchmarks(records: Sequence[Record]) -> list[Chart]:
@@ -177,21 +192,12 @@ def _level(axis: Axes, variant: Variant, runs: Sequence[Record]) -> None:
 
 
 def _curve(axis: Axes, variant: Variant, runs: Sequence[Record], look: Style) -> None:
-    by_run = [_mean_returns(run) for run in runs]
-    steps = sorted(set.intersection(*(set(own) for own in by_run)))
-    table = np.array([[own[step] for step in steps] for own in by_run])
-    means, spread = table.mean(axis=0), table.std(axis=0)
-    (line,) = axis.plot(steps, means, color=look.colour, linestyle=look.dashes, linewidth=1.8, label=variant.name)
+    steps, means, spread = average([returns(run) for run in runs])
+    label = visible(variant.name)
+    (line,) = axis.plot(steps, means, color=look.colour, linestyle=look.dashes, linewidth=1.8, label=label)
     band = axis.fill_between(steps, means - spread, means + spread, color=look.colour, alpha=0.15, linewidth=0)
     belongs(line, variant)
     belongs(band, variant)
-
-
-def _mean_returns(record: Record) -> dict[int, float]:
-    returns: dict[int, list[float]] = {}
-    for row in record.evals:
-        returns.setdefault(int(row["step"]), []).append(float(row["return"]))
-    return {step: float(np.mean(values)) for step, values in returns.items()}
 
 
 def _noisy(records: Sequence[Record]) -> list[Chart]:
@@ -245,9 +251,12 @@ def _bars_by_length(
             middle = float(mean(scores))
             (bar,) = axis.bar([x], [middle], width * 0.9, color=colour, label=None if named else label)
             named = True
-            axis.errorbar([x], [middle], _around(scores, bootstrap), color=INK, linewidth=1, capsize=2, fmt="none")
-            axis.scatter([x] * len(scores), scores, s=7, color=SOFT, linewidths=0, zorder=3)
-            belongs(bar, Variant.of(next(record for record in own if record.horizon == length)))
+            look: dict[str, Any] = {"color": INK, "linewidth": 1, "capsize": 2, "fmt": "none"}
+            around = axis.errorbar([x], [middle], _around(scores, bootstrap), **look)
+            points = axis.scatter([x] * len(scores), scores, s=7, color=SOFT, linewidths=0, zorder=3)
+            variant = Variant.of(next(record for record in own if record.horizon == length))
+            for artist in (bar, points, *_parts(around)):
+                belongs(artist, variant)
     axis.set_xticks(range(len(lengths)), [f"H={length}" for length in lengths])
     axis.set_xlim(-0.5, len(lengths) - 0.5)
     axis.axhline(0, color=SOFT, linewidth=0.7)

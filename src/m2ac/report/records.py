@@ -34,9 +34,3 @@ class Record:
     """What was set for all runs of its algorithm in a report alike, and so is not among the settings."""
     film: bytes | None = field(default=None, repr=False)
     """An animated WebP of the policy, where one was made."""
-
-    @property
-    def variant(self) -> str:
-        """What the run has in common with those that differ in the seed alone: "M2AC, H=10, mask.rate=0.25"."""
-        horizon = [] if self.horizon is None else [f"H={self.horizon}"]
-        return ", ".join([self.algo.upper(), *horizon, *([self.settings] if self.settings else [])])

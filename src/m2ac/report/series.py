@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from m2ac.report.records import Record
 
+LARGEST = 1e100
+"""What is larger was never measured, and its square is no number any more."""
+
 Point = tuple[float, float]
 Line = list[Point]
 
@@ -30,8 +33,9 @@ class Average(NamedTuple):
 
 
 def number(value: Any) -> float:
-    """The value as a number, NaN where it is none."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    """The value as a finite number, NaN where it is none."""
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return float(value) if fits else math.nan
 
 
 def evaluations(record: Record) -> list[Evaluation]:

@@ -34,6 +34,8 @@ class Summary(NamedTuple):
 
     variant: Variant
     runs: int
+    seeds: int
+    """How many different ones the runs have; one that is repeated is no further evidence."""
     unfinished: int
     diverged: int
     """Runs whose last return is not a number; they are left out of what follows."""
@@ -73,6 +75,7 @@ def _summary(variant: Variant, runs: Sequence[Record]) -> Summary:
     return Summary(
         variant=variant,
         runs=len(runs),
+        seeds=len({run.seed for run in runs}),
         unfinished=sum(run.state != "finished" for run in runs),
         diverged=diverged,
         scores=scores,

@@ -13,10 +13,13 @@ from m2ac.config import ASKED, RunConfig, resolve
 from m2ac.report.records import Record
 from m2ac.runs import disk
 from m2ac.runs.directory import LARGEST_CONFIG, MAY_DIFFER, RunDirectory
-from m2ac.settings import ConfigError, flat, from_dict, to_dict
+from m2ac.settings import ConfigError, check, flat, from_dict, to_dict
 
 FILM = "film.webp"
 LARGEST_FILM = 32 * 2**20
+LARGEST_LOG = 2**28
+"""Bytes; those of the paper's longest runs have some millions."""
+
 NAMED = ("env", "algo", "horizon", "seed", "steps", *MAY_DIFFER)
 """Settings that a record has fields of its own for, or that change nothing."""
 
@@ -52,28 +55,41 @@ def collect(paths: Iterable[str | os.PathLike[str]], *, warn: Callable[[str], No
 
 
 def _told_apart(records: Sequence[Record]) -> list[Record]:
-    """The records without settings that all runs of their algorithm share: named once, they set nothing apart."""
+    """The records without settings that all runs of their algorithm share: named once, they set nothing apart.
+
+    Where runs have everything in common but the number of steps, that is among the settings: scores after different
+    numbers of steps have no mean.
+    """
     by_algo: dict[str, list[Record]] = {}
+    lengths: dict[tuple[Any, ...], set[int]] = {}
     for record in records:
         by_algo.setdefault(record.algo, []).append(record)
+        lengths.setdefault(_but_for_steps(record), set()).add(record.steps)
     shared = {
         algo: set.intersection(*(set(record.settings.split()) for record in own)) if len(own) > 1 else set()
         for algo, own in by_algo.items()
     }
-    return [
-        dataclasses.replace(
-            record,
-            settings=" ".join(word for word in record.settings.split() if word not in shared[record.algo]),
-            shared=" ".join(word for word in record.settings.split() if word in shared[record.algo]),
-        )
-        for record in records
-    ]
+    found = []
+    for record in records:
+        words = record.settings.split()
+        own = [word for word in words if word not in shared[record.algo]]
+        if len(lengths[_but_for_steps(record)]) > 1:
+            own.append(f"steps={record.steps}")
+        in_common = " ".join(word for word in words if word in shared[record.algo])
+        found.append(dataclasses.replace(record, settings=" ".join(own), shared=in_common))
+    return found
+
+
+def _but_for_steps(record: Record) -> tuple[Any, ...]:
+    return record.env, record.algo, record.horizon, record.settings
 
 
 def read_record(path: Path, *, name: str | None = None) -> Record:
     """One run directory, as far as it has come."""
     run = RunDirectory.read(path)
     config = run.config
+    for log in (run.metrics, run.evals):
+        _check_size(log)
     apart = _apart(_json(path / "config.json").get(ASKED), config)
     return Record(
         name=name or path.name,
@@ -137,8 +153,19 @@ def _json(path: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _film(path: Path) -> bytes | None:
+def _check_size(log: Path) -> None:
+    """Refuse a log that no run writes, before it fills the memory."""
     try:
-        return disk.read(path, at_most=LARGEST_FILM)
+        size = log.lstat().st_size
+    except OSError:  # there is none yet, or none any more
+        return
+    check(size <= LARGEST_LOG, f"{str(log)!r} has {size} bytes, more than {LARGEST_LOG}; it is none of m2ac's")
+
+
+def _film(path: Path) -> bytes | None:
+    """The film, where there is a WebP of bearable size."""
+    try:
+        data = disk.read(path, at_most=LARGEST_FILM)
     except OSError:
         return None
+    return data if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
