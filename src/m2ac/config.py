@@ -216,6 +216,10 @@ class AgentConfig:
     random_steps: int | None = None
     """Uniformly random actions at the start, counted as steps. None: the task's, else 5000, but a fifth of a run that
     is shorter; none for ppo."""
+    scale_observations: bool | None = None
+    """Whether observations that are far from some units each are shifted and scaled for the networks, as the random
+    steps at the start suggest. None: not for tasks known by name, whose observations are well, else yes; ppo has its
+    own way."""
     skips_allowed: int = 100
     """Updates in a row that may be left out because their numbers are not finite; one more stops the training, and 0
     stops it at the first."""
@@ -250,6 +254,10 @@ class AgentConfig:
                 not self.random_steps,
                 f"random_steps has no meaning for algo=ppo, got {self.random_steps}; leave it out: a stochastic policy "
                 f"explores from the start",
+            )
+            check(
+                not self.scale_observations,
+                "scale_observations has no meaning for algo=ppo, got True; leave it out: ppo normalises observations",
             )
             check(
                 self.updates_per_step is None,
@@ -405,6 +413,8 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         "model_every": every,
         "retain": config.retain or (max(1, 1000 // every) if config.rhythm == "mbpo" else 1),
         "random_steps": random_steps,
+        "scale_observations": config.algo != "ppo"
+        and (task.get("scale_observations", True) if config.scale_observations is None else config.scale_observations),
         "model": {"hidden": config.model.hidden or task.get("model.hidden", 200)},
         "replay": {"capacity": capacity or room},
         "sac": {

@@ -8,6 +8,7 @@ import numpy as np
 from m2ac.algorithms.state import Episode
 from m2ac.envs.world import Played, World
 from m2ac.learners.acting import ActingPolicy
+from m2ac.scaling import Scaling
 from m2ac.types import Transition
 
 COLLECTED_AT_ONCE = 50
@@ -39,7 +40,15 @@ def host_rows(shape: tuple[int, ...], obs_dim: int, action_dim: int) -> Transiti
 
 
 def step_world(
-    world: World, episode: Episode, rows: Transition, i: int, policy: ActingPolicy | None, *, seed: int, step: int
+    world: World,
+    episode: Episode,
+    rows: Transition,
+    i: int,
+    policy: ActingPolicy | None,
+    *,
+    scaling: Scaling,
+    seed: int,
+    step: int,
 ) -> tuple[Episode, Played | None]:
     """One real step, at random without a policy, written into row i; and the episode, where it has just ended."""
     if episode.length == 0:
@@ -50,7 +59,7 @@ def step_world(
     else:
         action = policy(episode.obs, policy.draw(noise))
     outcome = world.step(action)
-    rows.obs[i], rows.action[i], rows.next_obs[i] = episode.obs, action, outcome.next_obs
+    rows.obs[i], rows.action[i], rows.next_obs[i] = scaling.apply(episode.obs), action, scaling.apply(outcome.next_obs)
     rows.reward[i], rows.terminated[i] = outcome.reward, outcome.terminated
     total, length = episode.total + outcome.reward, episode.length + 1
     if not (outcome.terminated or outcome.truncated):

@@ -25,6 +25,7 @@ from m2ac.replay import (
     slots_used,
     take_real,
 )
+from m2ac.scaling import Scaling
 from m2ac.types import Border, Key, Transition
 
 _store = jax.jit(add_real, donate_argnums=0)
@@ -41,6 +42,17 @@ def with_slots(real: Real, rows: int, used: Callable[[Real], Array], grow: Calla
     if real.slots < 2 * real.capacity and np.max(used(real)) + 2 * rows > real.slots:
         return grow(real, real.capacity, slots=2 * real.capacity)
     return real
+
+
+def rescaled(real: Real, scaling: Scaling) -> Real:
+    """The same transitions with their observations as networks are to see them."""
+    if scaling.idle:
+        return real
+    used = np.asarray(_slots_used(real))
+    seen = np.array(real.observations)
+    slots = (int(real.last) - np.arange(int(used))) % real.slots
+    seen[slots] = scaling.apply(seen[slots])
+    return real._replace(observations=jnp.asarray(seen))
 
 
 @partial(jax.jit, static_argnames=("rows", "envs"))

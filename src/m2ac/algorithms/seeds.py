@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from m2ac.algorithms import seed_phases
+from m2ac.algorithms import phases, seed_phases
 from m2ac.algorithms.base import Phase, streams
 from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
 from m2ac.algorithms.diagnostics import Returns, acted, critic_metrics, fresh_rows, model_metrics, window
@@ -33,7 +33,7 @@ from m2ac.algorithms.numbers import (
 )
 from m2ac.algorithms.rhythm import Rhythm
 from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
-from m2ac.algorithms.training import FIT_SLICE, imagination
+from m2ac.algorithms.training import FIT_SLICE, imagination, settled_scaling
 from m2ac.algorithms.watch import watch_metrics
 from m2ac.config import MODELLED, SOFT, AgentConfig
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
@@ -43,6 +43,7 @@ from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import entropy_bonus, learner_of
 from m2ac.learners.sac import SACLosses, SACState
 from m2ac.replay import Imagined, Real
+from m2ac.settings import ConfigError
 from m2ac.types import RewardFn, TerminationFn, Transition
 
 T = TypeVar("T")
@@ -98,6 +99,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         self._counters = states[0].counters._replace(skips=0)
         self._skips = [state.counters.skips for state in states]
         self._episodes = tuple(state.episode for state in states)
+        self._scalings = tuple(state.scaling for state in states)
         self._arrays: Arrays = _stacked(*(_arrays_of(s) for s in states))
         self._streams = _stacked(*(streams(world.seed) for world in worlds))
         self._policies: tuple[ActingPolicy, ...] | None = None
@@ -117,7 +119,8 @@ class ManySeeds(Rhythm[SeedsProgress]):
     def state_of(self, i: int) -> State:
         """The whole state of one seed, as `Training` has it."""
         counters = self._counters._replace(skips=self._skips[i])
-        return State(*_one_of(self._arrays, np.int32(i)), counters=counters, episode=self._episodes[i])
+        arrays, episode = _one_of(self._arrays, np.int32(i)), self._episodes[i]
+        return State(*arrays, counters=counters, episode=episode, scaling=self._scalings[i])
 
     def states(self) -> list[State]:
         """The whole state of every seed."""
@@ -127,7 +130,9 @@ class ManySeeds(Rhythm[SeedsProgress]):
         """The current policy of one seed, for use outside of compiled code."""
         if self._policies is None:
             layers = jax.device_get(self._arrays.learner.policy)  # one transfer for all seeds
-            self._policies = tuple(ActingPolicy((w[s], b[s]) for w, b in layers) for s in range(len(self.worlds)))
+            self._policies = tuple(
+                ActingPolicy(((w[s], b[s]) for w, b in layers), scaling) for s, scaling in enumerate(self._scalings)
+            )
         return self._policies[i]
 
     def _collect(self, steps: int) -> None:
@@ -145,7 +150,14 @@ class ManySeeds(Rhythm[SeedsProgress]):
             for taken in range(min(steps, room)):
                 stepped = [
                     step_world(
-                        world, episodes[s], rows_of[s], taken, policies[s], seed=world.seed, step=self.step + taken
+                        world,
+                        episodes[s],
+                        rows_of[s],
+                        taken,
+                        policies[s],
+                        scaling=self._scalings[s],
+                        seed=world.seed,
+                        step=self.step + taken,
                     )
                     for s, world in enumerate(self.worlds)
                 ]
@@ -167,8 +179,25 @@ class ManySeeds(Rhythm[SeedsProgress]):
             self._episodes = episodes
         self._took("collect", started)
 
+    def _settle_scalings(self) -> None:
+        """As `Training` does, each seed by its own random steps."""
+        if all(scaling.settled for scaling in self._scalings):
+            return
+        reals = [self.state_of(i).real for i in range(len(self.worlds))]
+        self._scalings = tuple(settled_scaling(self.config, real) for real in reals)
+        how = self.imagination
+        if how is not None and (how.termination_fn or how.reward_fn) and not all(s.idle for s in self._scalings):
+            raise ConfigError(
+                "agents with observations far from some units each and a function of their own cannot learn together; "
+                "scale the observations in the environment and set scale_observations=False"
+            )
+        after = [phases.rescaled(real, scaling) for real, scaling in zip(reals, self._scalings, strict=True)]
+        self._arrays = self._arrays._replace(real=_stacked(*after))
+        self._policies = None
+
     def _model(self) -> Iterator[SeedsProgress]:
         """Lines 5-7 of Algorithm 1; a fit that is done waits for those that are not."""
+        self._settle_scalings()
         arrays, config, counters = self._arrays, self.config, self._counters
         assert arrays.dynamics is not None
         assert arrays.imagined is not None
@@ -247,6 +276,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
 
     def _learn(self) -> None:
         """Line 8 of Algorithm 1: the updates of one environment step."""
+        self._settle_scalings()
         arrays, config, counters = self._arrays, self.config, self._counters
         assert config.updates_per_step is not None
         started = time.perf_counter()

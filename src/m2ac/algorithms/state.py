@@ -16,6 +16,7 @@ from m2ac.learner_config import PPOConfig
 from m2ac.learners.choice import LearnerState, learner_of
 from m2ac.learners.ppo import PPOState
 from m2ac.replay import Imagined, Real, empty_imagined, empty_real
+from m2ac.scaling import Scaling, no_scaling
 from m2ac.types import Key
 
 
@@ -47,6 +48,7 @@ class State(NamedTuple):
     imagined: Imagined | None
     counters: Counters
     episode: Episode
+    scaling: Scaling  # between observations of the environment and those in the buffers
 
 
 class Episodes(NamedTuple):
@@ -92,6 +94,7 @@ def init_state(
         imagined=imagined,
         counters=Counters(),
         episode=_no_episode(obs_dim),
+        scaling=no_scaling(obs_dim),
     )
 
 
@@ -118,7 +121,7 @@ def state_shapes(
     if config.algo == "ppo":
         learner, real, *_ = arrays
         return OnPolicyState(learner, real, Counters(), _no_episodes(config, obs_dim))
-    return State(*arrays, counters=Counters(), episode=_no_episode(obs_dim))
+    return State(*arrays, counters=Counters(), episode=_no_episode(obs_dim), scaling=no_scaling(obs_dim))
 
 
 def _no_episode(obs_dim: int) -> Episode:

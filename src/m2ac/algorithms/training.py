@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -40,7 +40,10 @@ from m2ac.dynamics.uncertainty import SCORES
 from m2ac.envs.world import EnvError, World
 from m2ac.imagination.mask import Mask, Threshold, keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
-from m2ac.learners.choice import Losses, entropy_bonus
+from m2ac.learners.acting import ActingPolicy
+from m2ac.learners.choice import Losses, acting_policy, entropy_bonus
+from m2ac.replay import Real
+from m2ac.scaling import Scaling, no_scaling, scaling_of
 from m2ac.types import RewardFn, TerminationFn
 
 FIT_SLICE = 250
@@ -67,7 +70,28 @@ class Training(BaseTraining[State], Rhythm[Progress]):
             config, state or init_state(config, world.obs_dim, world.action_dim, learns_termination=learns_termination)
         )
         self.world = world
-        self.imagination = imagination(config, termination_fn, reward_fn) if config.algo in MODELLED else None
+        self._functions = termination_fn, reward_fn
+        self.imagination = self._imagination()
+
+    def _imagination(self) -> Imagination | None:
+        """Algorithm 2 with the functions of the task, which know the environment's own observations."""
+        if self.config.algo not in MODELLED:
+            return None
+        termination_fn, reward_fn = (of_env_units(function, self.state.scaling) for function in self._functions)
+        return imagination(self.config, termination_fn, reward_fn)
+
+    def acting_policy(self) -> ActingPolicy:
+        """The current policy, for use outside of compiled code."""
+        return acting_policy(self.config, self.learner.acting(self.state.learner), self.state.scaling)
+
+    def _settle_scaling(self) -> None:
+        """Before anything is learned from them, bring observations that are far from some units each to those."""
+        state = self.state
+        if state.scaling.settled:
+            return
+        scaling = settled_scaling(self.config, state.real)
+        self.state = state._replace(scaling=scaling, real=phases.rescaled(state.real, scaling))
+        self.imagination = self._imagination()
 
     @property
     def _has_losses(self) -> bool:
@@ -114,7 +138,14 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         try:
             for taken in range(min(steps, room)):
                 episode, ended = step_world(
-                    self.world, episode, rows, taken, policy, seed=self.config.seed, step=counters.steps + taken
+                    self.world,
+                    episode,
+                    rows,
+                    taken,
+                    policy,
+                    scaling=self.state.scaling,
+                    seed=self.config.seed,
+                    step=counters.steps + taken,
                 )
                 if ended is not None:
                     self._ended = ended
@@ -136,6 +167,7 @@ class Training(BaseTraining[State], Rhythm[Progress]):
 
     def _model(self) -> Iterator[Progress]:
         """Lines 5-7 of Algorithm 1: fit the ensemble, then imagine with it."""
+        self._settle_scaling()
         state, config = self.state, self.config
         assert state.dynamics is not None
         assert state.imagined is not None
@@ -209,6 +241,7 @@ class Training(BaseTraining[State], Rhythm[Progress]):
 
     def _learn(self) -> None:
         """Line 8 of Algorithm 1: the updates of one environment step."""
+        self._settle_scaling()
         config, state = self.config, self.state
         assert config.updates_per_step is not None
         started = time.perf_counter()
@@ -230,6 +263,23 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         bonus = np.float32(mean_of_finite(entropy_bonus(losses)))
         returns = judge_critics(state.learner, state.real, bonus, learner=self.learner)
         return critic_metrics(returns, acted=acted(state.counters, self.config))
+
+
+def settled_scaling(config: AgentConfig, real: Real) -> Scaling:
+    """What the observations seen so far need, once and for all."""
+    if not config.scale_observations:
+        return no_scaling(real.observations.shape[-1], settled=True)
+    return scaling_of(np.asarray(real.observations)[np.asarray(real.at)[: int(real.size)]])
+
+
+F = TypeVar("F", TerminationFn, RewardFn)
+
+
+def of_env_units(function: F | None, scaling: Scaling) -> F | None:
+    """The function of a task, for observations as networks see them."""
+    if function is None or scaling.idle:
+        return function
+    return lambda obs, action, next_obs: function(scaling.undo(obs), action, scaling.undo(next_obs))
 
 
 def imagination(config: AgentConfig, termination_fn: TerminationFn | None, reward_fn: RewardFn | None) -> Imagination:

@@ -30,6 +30,7 @@ class ValueExpansion(Training):
 
     def _model(self) -> Iterator[Progress]:
         """The world model learns the random steps before values look ahead with it."""
+        self._settle_scaling()
         config, how = self.config, self.learner.how
         assert config.world.pretrain is not None
         while self._model_due():

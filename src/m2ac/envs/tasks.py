@@ -86,7 +86,13 @@ class Task:
 
 
 def _mujoco(steps: int, entropy: float, *, random_steps: int = 5_000, **others: Any) -> dict[str, Any]:
-    return {"steps": steps, "random_steps": random_steps, "sac.target_entropy": entropy, **others}
+    return {
+        "steps": steps,
+        "random_steps": random_steps,
+        "scale_observations": False,
+        "sac.target_entropy": entropy,
+        **others,
+    }
 
 
 _CHEETAH = Task(
@@ -180,6 +186,7 @@ _ALL = (
             "steps": 2_500,
             "steps.ppo": 100_000,
             "random_steps": 500,
+            "scale_observations": False,
             "ppo.discount": 0.95,
             "ppo.learning_rate": 1e-3,
             "sac.target_entropy": -1.0,

@@ -8,15 +8,17 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from m2ac.learners.tanh_normal import MAX_LOG_STD, MIN_LOG_STD
+from m2ac.scaling import Scaling
 
 
 class ActingPolicy:
     """A copy of a policy network's weights that acts outside of compiled code."""
 
-    def __init__(self, layers: Iterable[tuple[Any, Any]]) -> None:
+    def __init__(self, layers: Iterable[tuple[Any, Any]], scaling: Scaling | None = None) -> None:
         """`layers` are (weight, bias) pairs, such as a learner's policy network."""
         # Copies on the host: acting then costs no call into compiled code, nor does it keep an old learner alive.
         self.layers = [(np.array(weight), np.array(bias)) for weight, bias in layers]
+        self.scaling = scaling if scaling is not None and not scaling.idle else None
 
     @property
     def obs_dim(self) -> int:
@@ -29,7 +31,7 @@ class ActingPolicy:
         return int(self.layers[-1][1].shape[0]) // 2
 
     def _output(self, obs: Float[ndarray, "*B D"]) -> Float[ndarray, "*B O"]:
-        x = obs
+        x = obs if self.scaling is None else self.scaling.apply(obs)
         for weight, bias in self.layers[:-1]:
             x = self._activation(x @ weight + bias)
         weight, bias = self.layers[-1]
@@ -56,9 +58,11 @@ class ActingPolicy:
 class DeterministicPolicy(ActingPolicy):
     """A policy whose network gives the action alone; to explore, single numbers of it are now and then disturbed."""
 
-    def __init__(self, layers: Iterable[tuple[Any, Any]], *, exploration: float = 0.0) -> None:
+    def __init__(
+        self, layers: Iterable[tuple[Any, Any]], scaling: Scaling | None = None, *, exploration: float = 0.0
+    ) -> None:
         """`exploration` is the probability with which each number is disturbed."""
-        super().__init__(layers)
+        super().__init__(layers, scaling)
         self.exploration = exploration
 
     @property

@@ -13,6 +13,7 @@ from m2ac.learners.ddpg import DDPGLosses, DDPGState, Expansion
 from m2ac.learners.ppo import PPOLosses, PPOState
 from m2ac.learners.sac import SACLosses, SACState
 from m2ac.networks import MLP
+from m2ac.scaling import Scaling
 
 LearnerState = SACState | DDPGState | PPOState
 Losses = SACLosses | DDPGLosses | PPOLosses
@@ -103,13 +104,13 @@ def expansion_of(config: AgentConfig) -> Expansion:
     )
 
 
-def acting_policy(config: AgentConfig, layers: Any) -> ActingPolicy:
-    """A copy of a policy network for use outside of compiled code."""
+def acting_policy(config: AgentConfig, layers: Any, scaling: Scaling | None = None) -> ActingPolicy:
+    """A copy of a policy network for use outside of compiled code, where observations are the environment's own."""
     if config.algo in EXPANDING:
-        return DeterministicPolicy(layers, exploration=config.ddpg.exploration)
+        return DeterministicPolicy(layers, scaling, exploration=config.ddpg.exploration)
     if config.algo == "ppo":
-        return GaussianPolicy(layers)
-    return ActingPolicy(layers)
+        return GaussianPolicy(layers, scaling)
+    return ActingPolicy(layers, scaling)
 
 
 def entropy_bonus(losses: Losses) -> Float[np.ndarray, "*S N"]:

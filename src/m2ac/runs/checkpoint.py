@@ -30,9 +30,12 @@ from m2ac.runs import disk
 from m2ac.runs.disk import dump_json
 from m2ac.runs.environment import versions
 from m2ac.runs.tensors import TensorsError, read_tensors, serialised, write_tensors
+from m2ac.scaling import Scaling
 from m2ac.settings import UserError, from_dict, to_dict
 
-FORMAT, SCHEMA = "m2ac checkpoint", 3
+FORMAT, SCHEMA = "m2ac checkpoint", 4
+BEFORE_SCALING = 3
+"""The schema before observations could be scaled, which is read as well."""
 STATE, LOSSES, MANIFEST = "state.safetensors", "losses.safetensors", "manifest.json"
 LARGEST_MANIFEST = 2**20
 LARGEST_STATE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -60,10 +63,10 @@ class Checkpoint(NamedTuple):
     losses: dict[str, np.ndarray]  # of the updates of a cycle that is not finished yet
 
 
-def named_arrays(state: AnyState) -> dict[str, np.ndarray]:
+def named_arrays(state: Any, prefix: str = "") -> dict[str, np.ndarray]:
     """Every leaf of the state under its path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
+    return {prefix + jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
 
 
 def fingerprint(state: AnyState) -> str:
@@ -158,7 +161,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} cannot be read: {error}; {_ANOTHER}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(f"{file} is not the manifest of an m2ac checkpoint; {_WHERE}")
-    if manifest.get("schema") != SCHEMA:
+    if manifest.get("schema") not in (SCHEMA, BEFORE_SCALING):
         raise CheckpointError(
             f"{file} has schema {str(manifest.get('schema'))[:20]!r}; this version of m2ac reads {SCHEMA}; "
             f"use the version that wrote it"
@@ -189,7 +192,10 @@ def load(path: Path) -> Checkpoint:
             raise ValueError(f"no {STATE}")
     except Exception as error:  # a manifest can be wrong in any way; nothing but plain values has been touched
         raise CheckpointError(f"{path / MANIFEST} is damaged ({str(error)[:200]!r}); {_ANOTHER}") from error
-    state = _filled(shapes, _read(path / STATE, *written[STATE], at_most=_bytes(shapes)), path / STATE)
+    arrays = _read(path / STATE, *written[STATE], at_most=_bytes(shapes))
+    if manifest["schema"] == BEFORE_SCALING and isinstance(shapes, State):
+        arrays |= named_arrays(shapes.scaling, ".scaling")
+    state = _filled(shapes, arrays, path / STATE)
     if not _is_possible(state, config):
         raise CheckpointError(f"{path / STATE} is damaged: its counters do not fit together; {_ANOTHER}")
     losses = _read(path / LOSSES, *written[LOSSES], at_most=LARGEST_LOSSES) if LOSSES in written else {}
@@ -323,10 +329,12 @@ def prune(directory: Path, *, keep: int = 3) -> None:
 
 
 def save_policy(path: Path, policy: ActingPolicy) -> None:
-    """The policy alone: weights and biases, layer by layer."""
+    """The policy alone: weights and biases, layer by layer, and what observations go through before."""
     arrays: dict[str, np.ndarray] = {}
     for i, (weight, bias) in enumerate(policy.layers):
         arrays |= {f"{i}.weight": weight, f"{i}.bias": bias}
+    if policy.scaling is not None:
+        arrays |= {"scaling.shift": policy.scaling.shift, "scaling.scale": policy.scaling.scale}
     with disk.writing(path, _ROOM):
         disk.write_atomically(path, serialised(arrays))
 
@@ -338,6 +346,7 @@ def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
         arrays = read_tensors(path, at_most=LARGEST_POLICY)
     except TensorsError as error:
         raise CheckpointError(f"{path} {error}; {remedy}") from error
+    scaling = [arrays.pop(f"scaling.{part}") for part in ("shift", "scale") if f"scaling.{part}" in arrays]
     names = [f"{i}.{part}" for i in range(len(arrays) // 2) for part in ("weight", "bias")]
     if not arrays or set(names) != set(arrays):
         raise CheckpointError(f"{path} holds no policy; {remedy}")
@@ -347,7 +356,10 @@ def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
         fits = weight.shape == (widths[i], widths[i + 1]) and bias.ndim == 1
         if not fits or weight.dtype != np.float32 or bias.dtype != np.float32:
             raise CheckpointError(f"{path} holds a policy whose layer {i} does not fit the one before; {remedy}")
-    return acting_policy(config or AgentConfig(), layers)
+    if scaling and [(part.shape, part.dtype) for part in scaling] != [((widths[0],), np.dtype(np.float64))] * 2:
+        raise CheckpointError(f"{path} holds a policy whose scaling does not fit its first layer; {remedy}")
+    before = Scaling(shift=scaling[0], scale=scaling[1], settled=np.bool_(True)) if scaling else None
+    return acting_policy(config or AgentConfig(), layers, before)
 
 
 def _filled(shapes: AnyState, arrays: dict[str, np.ndarray], file: Path) -> AnyState:

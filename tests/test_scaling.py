@@ -1,0 +1,163 @@
+"""Observations far from some units each, brought there."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from m2ac import M2AC, SAC
+from m2ac.config import RunConfig, resolve
+from m2ac.runs import checkpoint
+from m2ac.runs.checkpoint import fingerprint, load_policy, save_policy
+from m2ac.scaling import no_scaling, scaling_of
+from m2ac.settings import ConfigError
+
+
+def test_only_what_is_far_from_some_units_is_touched():
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((1000, 6))
+    noise = (noise - noise.mean(0)) / noise.std(0)
+    #          usual, wide, hot,   tiny, constant, constant and large
+    spread = [1.0, 1000.0, 5.0, 1e-5, 0.0, 0.0]
+    mean = [3.0, 0.0, 300.0, 0.0, 2.0, 1e5]
+    scaling = scaling_of(noise * spread + mean)
+    np.testing.assert_allclose(scaling.shift, [0, 0, 300, 0, 0, 1e5], atol=1e-9)
+    np.testing.assert_allclose(scaling.scale, [1, 1e-3, 0.2, 1e5, 1, 1], rtol=1e-6)
+    assert scaling.settled
+
+
+def test_what_is_usual_keeps_every_bit():
+    obs = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+    scaling = scaling_of(obs)
+    assert scaling.idle
+    assert scaling.apply(obs) is obs
+
+
+def test_a_large_shift_leaves_what_float32_would_lose():
+    obs = 1e6 + np.arange(8.0)[:, None]
+    seen = scaling_of(obs).apply(obs)
+    assert seen.dtype == np.float32
+    np.testing.assert_allclose(np.diff(seen[:, 0]), np.full(7, 1 / obs.std()), rtol=1e-5)
+
+
+@given(arrays(np.float32, (12, 3), elements=st.floats(-(2**20), 2**20, width=32)))
+def test_undoing_gives_back_the_observation(obs):
+    scaling = scaling_of(obs)
+    size = np.abs(obs).max(axis=0) + 1 / scaling.scale
+    assert np.all(np.abs(scaling.undo(scaling.apply(obs)) - obs) <= 1e-5 * size)
+
+
+class Strange(gym.Env):
+    """A point to be held at 0, told in units that nobody would choose; float64, awkward bounds."""
+
+    action_space = gym.spaces.Box(np.array([-3.0]), np.array([0.5]), dtype=np.float64)
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def __init__(self, units=(1e5, 1e-4), offset=(3e5, 0.0)):
+        self.units, self.offset = np.array(units), np.array(offset)
+
+    def _obs(self):
+        return np.array([self.x, self.v]) * self.units + self.offset
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.v, self.t = self.np_random.uniform(-1, 1), 0.0, 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self.v = 0.9 * self.v + 0.1 * (float(action[0]) + 1.25)
+        self.x, self.t = self.x + 0.1 * self.v, self.t + 1
+        return self._obs(), -(self.x**2), abs(self.x) > 3, self.t >= 50, {}
+
+
+SMALL = {
+    "random_steps": 60,
+    "updates_per_step": 1,
+    "model_every": 20,
+    "model": {"members": 2, "elites": 2, "hidden": 8, "layers": 1, "weight_decay": (0.0, 0.0), "max_epochs": 2},
+    "sac": {"hidden": 8, "batch_size": 16},
+}
+
+
+def test_the_buffers_hold_what_networks_see_and_the_policy_takes_what_the_environment_gives():
+    agent = M2AC(Strange(), seed=0, **SMALL).learn(100)
+    state = agent._training.state
+    assert state.scaling.settled
+    seen = np.asarray(state.real.rows.obs)[:60]
+    np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-3)
+    np.testing.assert_allclose(seen.std(axis=0), 1, rtol=1e-3)
+    obs = np.array([2e5, 3e-4])
+    plain = type(agent._acting_policy())(agent._acting_policy().layers)
+    np.testing.assert_array_equal(agent._acting_policy()(obs), plain(state.scaling.apply(obs)))
+
+
+def test_a_function_of_ones_own_is_given_the_environments_observations():
+    met = []
+
+    def fell(obs, action, next_obs):
+        met.append(obs)
+        return next_obs[0] > 6e5  # only in the environment's units does any row come near
+
+    agent = M2AC(Strange(), seed=0, termination_fn=fell, **SMALL).learn(100)
+    how = agent._training.imagination
+    row = np.zeros(2, np.float32)
+    assert not how.termination_fn(row, np.zeros(1, np.float32), row)
+    far = agent._training.state.scaling.apply(np.array([7e5, 0.0]))
+    assert how.termination_fn(row, np.zeros(1, np.float32), far)
+
+
+def test_a_training_left_and_taken_up_anywhere_ends_the_same(tmp_path):
+    whole = M2AC(Strange(), seed=0, **SMALL).learn(100)
+    for left_at in (30, 60, 61, 83):
+        first = M2AC(Strange(), seed=0, **SMALL)
+        first.learn(100, lambda agent, progress, at=left_at: progress.step < at)
+        first.save(tmp_path / str(left_at))
+        second = M2AC.load(tmp_path / str(left_at), Strange())
+        second.learn(100 - second.num_timesteps)
+        assert fingerprint(second._training.state) == fingerprint(whole._training.state)
+
+
+def test_scaled_observations_are_learned_as_plain_ones_are():
+    """Units are a matter of taste: with and without odd ones, the networks see nearly the same."""
+    odd = SAC(Strange(), seed=0, random_steps=60, scale_observations=True, sac={"hidden": 8}).learn(70)
+    plain = SAC(Strange((1e3, 1e3), (0.0, 0.0)), seed=0, random_steps=60, sac={"hidden": 8}).learn(70)
+    seen = [np.asarray(agent._training.state.real.rows.obs)[:60] for agent in (odd, plain)]
+    np.testing.assert_allclose(seen[0], seen[1] - seen[1].mean(axis=0) + seen[0].mean(axis=0), atol=0.05)
+
+
+def test_a_saved_policy_takes_what_the_environment_gives(tmp_path):
+    agent = SAC(Strange(), seed=0, random_steps=60, sac={"hidden": 8}).learn(70)
+    policy = agent._acting_policy()
+    save_policy(tmp_path / "policy", policy)
+    obs = np.array([[2e5, 3e-4], [4e5, -1e-4]])
+    np.testing.assert_array_equal(load_policy(tmp_path / "policy")(obs), policy(obs))
+
+
+def test_known_tasks_are_left_alone_and_ppo_has_its_own_way():
+    assert not M2AC("Pendulum-v1")._prepared(100).config.scale_observations
+    assert M2AC(Strange())._prepared(100).config.scale_observations
+    assert not resolve(RunConfig(algo="ppo"), {}, action_dim=1, steps=4000).scale_observations
+    with pytest.raises(ConfigError, match="scale_observations has no meaning for algo=ppo"):
+        RunConfig(algo="ppo", scale_observations=True)
+
+
+def test_a_checkpoint_from_before_scaling_is_read_as_unscaled(tmp_path, monkeypatch):
+    agent = SAC("Pendulum-v1", seed=0, random_steps=20, sac={"hidden": 8}).learn(30)
+    training = agent._training
+    older = checkpoint.named_arrays
+
+    monkeypatch.setattr(checkpoint, "SCHEMA", 3)
+    monkeypatch.setattr(
+        checkpoint,
+        "named_arrays",
+        lambda state, prefix="": {
+            k: v for k, v in older(state, prefix).items() if prefix or not k.startswith(".scaling")
+        },
+    )
+    checkpoint.save(tmp_path / "old", training.state, training.config)
+    monkeypatch.undo()
+    found = checkpoint.load(tmp_path / "old")
+    assert found.state.scaling.idle
+    assert not no_scaling(3).settled
