@@ -5,7 +5,7 @@ import sys
 import time
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,6 +25,7 @@ from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
 from m2ac.runs.display import Pace, Status, make_display
+from m2ac.runs.exporting import export_policy
 from m2ac.runs.stopping import stopping
 from m2ac.settings import ConfigError, from_dict, override, to_dict
 from m2ac.types import RewardFn, TerminationFn
@@ -125,16 +126,22 @@ class Agent:
         """Returns of whole episodes played with the mean action, in a second environment."""
         if episodes <= 0:
             raise ConfigError(f"episodes must be positive, got {episodes}; ten give a first impression")
-        world = World(
-            eval_env if eval_env is not None else copy_env(self.env),
-            seed=self.config.seed,
-            stream="eval",
-            step_timeout=self.config.step_timeout,
-            notices=self._world.notices,
-        )
+        world = self._second_world(eval_env)
         policy = self._acting_policy()
         try:
             return [world.play(policy, number).total for number in range(episodes)]
+        finally:
+            if eval_env is None:
+                world.close()
+
+    def export(
+        self, path: str | os.PathLike[str], formats: Sequence[str] = ("numpy",), *, eval_env: Env | None = None
+    ) -> None:
+        """Write the policy, its mean action, for use without m2ac: as "numpy", "stablehlo" or "onnx"."""
+        world = self._second_world(eval_env)
+        about = {"env": self.task.name, "algo": self.algo, "step": self.num_timesteps}
+        try:
+            export_policy(Path(path), self._acting_policy(), world, formats=formats, about=about)
         finally:
             if eval_env is None:
                 world.close()
@@ -205,6 +212,16 @@ class Agent:
             warnings.warn(
                 "this environment cannot be replayed exactly; learning goes on with a new episode", stacklevel=3
             )
+
+    def _second_world(self, env: Env | None) -> World:
+        """An environment for episodes that are not learned from: the given one, or a copy of the agent's own."""
+        return World(
+            env if env is not None else copy_env(self.env),
+            seed=self.config.seed,
+            stream="eval",
+            step_timeout=self.config.step_timeout,
+            notices=self._world.notices,
+        )
 
     def _worlds(self, config: AgentConfig) -> list[World]:
         """The agent's own environment, and copies of it where several are needed side by side."""

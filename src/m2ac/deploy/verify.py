@@ -1,0 +1,111 @@
+"""Whether an exported policy does what the agent does, and how long it takes for it."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m2ac.deploy.network import F64, Network
+from m2ac.settings import UserError
+
+Act = Callable[[NDArray[np.float32]], NDArray[Any]]
+"""From one observation, or a batch, to actions in the environment's units."""
+
+OBSERVATIONS = 1_000
+FAR = 1e3
+"""Where single numbers of an observation are put to see what becomes of the extreme."""
+
+TOLERANCE = 1e-6
+"""How far an action may be from the agent's, relative to its range and beyond what rounding explains."""
+
+EXTREME = OBSERVATIONS * 8 // 10
+"""The first of the observations that has extreme numbers in it."""
+
+REPORT = "nothing was written; leave this format out of --formats, and please report it"
+WARM_UP = 50
+_UNIT = float(np.finfo(np.float32).eps) / 2
+
+
+class MismatchError(UserError):
+    """An exported policy that acts otherwise than the agent."""
+
+
+class Verdict(NamedTuple):
+    """How an exported policy compares with the agent."""
+
+    difference: float  # the largest, relative to the range of the action, at usual observations
+    at_extremes: float  # and at those with extreme numbers in them
+    median: float  # µs for one observation
+    percentile_99: float
+
+
+def observations_around(seen: NDArray[np.float32], *, seed: int = 0) -> NDArray[np.float32]:
+    """Four in ten as they were seen, four disturbed by as much as they vary, two with extreme numbers in them."""
+    rng = np.random.default_rng(seed)
+    rows = seen[rng.integers(len(seen), size=OBSERVATIONS)].astype(np.float64)
+    real = EXTREME // 2
+    spread = np.maximum(seen.std(axis=0, dtype=np.float64), 1e-3)
+    rows[real:EXTREME] += spread * rng.standard_normal(rows[real:EXTREME].shape)
+    far = rows[EXTREME:]
+    # From one such number to all of them.
+    far[rng.random(far.shape) < rng.random((len(far), 1))] = FAR
+    rows[EXTREME:] = far * rng.choice([-1.0, 1.0], size=far.shape)
+    return rows.astype(np.float32)
+
+
+def verify(
+    name: str, act: Act, agent: Act, network: Network, obs: NDArray[np.float32], *, reorders: bool = True
+) -> Verdict:
+    """Compare with the agent one by one and as a batch; `reorders` excuses what adding up in another order explains."""
+    expected = np.stack([agent(row) for row in obs]), agent(obs)
+    for row in obs[:WARM_UP]:
+        act(row)
+    found, nanoseconds = [], []
+    for row in obs:
+        start = time.perf_counter_ns()
+        found.append(act(row))
+        nanoseconds.append(time.perf_counter_ns() - start)
+    allowed = TOLERANCE + (rounding(network, obs) / 2 if reorders else 0.0)
+    largest = np.zeros(len(obs))
+    for action, right in zip((np.stack(found), act(obs)), expected, strict=True):
+        if action.shape != right.shape or action.dtype != right.dtype:
+            raise MismatchError(
+                f"the {name} policy gives {action.dtype}{action.shape}, the agent {right.dtype}{right.shape}; {REPORT}"
+            )
+        difference = np.abs(action.astype(np.float64) - right) / (2 * network.half)
+        wrong = ~(difference <= allowed)  # NaN is wrong too
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise MismatchError(
+                f"the {name} policy differs from the agent: action[{column}] is {action[row, column]:g} and not "
+                f"{right[row, column]:g} at observation {row} of {len(obs)}; {REPORT}"
+            )
+        largest = np.maximum(largest, difference.max(axis=1))
+    median, slow = (float(np.percentile(nanoseconds, share)) / 1e3 for share in (50, 99))
+    return Verdict(float(largest[:EXTREME].max()), float(largest[EXTREME:].max()), median, slow)
+
+
+def rounding(network: Network, obs: NDArray[np.float32]) -> F64:
+    """Standard deviation that rounding to float32 gives each action in [-1, 1]; to first order, errors independent.
+
+    Programs that add up in another order differ by some tenths of it at most, the agent with one row and with a batch
+    of them too; at extreme observations that is more than 1e-6.
+    """
+    x = obs.astype(np.float64)
+    if network.shift is not None and network.scale is not None:
+        x = (x - network.shift) * network.scale
+    variance = _UNIT**2 * x**2 if network.shift is not None else np.zeros_like(x)
+    for i, (weight, bias) in enumerate(network.mean_layers):
+        squared = weight.astype(np.float64) ** 2
+        x, before = x @ weight.astype(np.float64) + bias, x
+        # Each addition rounds what has been added up so far, which wanders as the terms and grows as the sum.
+        variance = variance @ squared + _UNIT**2 * len(weight) * (before**2 @ squared + x**2)
+        is_last = i == len(network.layers) - 1
+        if (network.last if is_last else network.hidden) == "tanh":
+            x = np.tanh(x)
+            variance = (1 - x**2) ** 2 * variance + (2 * _UNIT) ** 2
+        elif not is_last:
+            x = np.maximum(x, 0)
+    return np.sqrt(variance)
