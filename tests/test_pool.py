@@ -1,13 +1,14 @@
 """Many runs on this machine, with commands in place of trainings that do as the test says."""
 
+import importlib.util
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from m2ac.runs import pool
 from m2ac.runs.board import PlainBoard, RichBoard, counts, make_board
 from m2ac.runs.jobs import Job, Outcome, last_words, standing, verdict
 from m2ac.runs.pool import run_all
+from m2ac.settings import ConfigError
 
 # A run: each call does the next of the things that `plan` has, and says what core it is on.
 ACT = """
@@ -85,8 +87,8 @@ def calls(job):
 
 def run(jobs, *, workers=2, retries=2):
     notes = Notes()
-    outcomes = run_all(jobs, workers=workers, retries=retries, board=notes)
-    return {outcome.job.name: outcome for outcome in outcomes}, notes
+    ended = run_all(jobs, workers=workers, retries=retries, board=notes)
+    return {outcome.job.name: outcome for outcome in ended.outcomes}, notes
 
 
 def test_every_run_is_made_once_and_a_finished_one_not_again(acting):
@@ -146,7 +148,7 @@ def test_a_signal_is_passed_on_once_and_everything_saved(acting):
 
 def test_a_worker_is_asked_to_save_when_whoever_started_it_is_killed(tmp_path):
     child = (
-        "import os, signal, sys, time; from m2ac.cli.worker import end_with_parent; end_with_parent();"
+        "import os, signal, sys, time; from m2ac.cli.worker import end_with_parent; end_with_parent(os.getppid());"
         f"signal.signal(signal.SIGTERM, lambda *_: (open({str(tmp_path / 'saved')!r}, 'w').close(), os._exit(0)));"
         f"open({str(tmp_path / 'ready')!r}, 'w').close(); time.sleep(60)"
     )
@@ -156,6 +158,36 @@ def test_a_worker_is_asked_to_save_when_whoever_started_it_is_killed(tmp_path):
     process.kill()
     process.wait()
     _until((tmp_path / "saved").exists)
+
+
+def test_a_worker_whose_starter_died_before_it_could_ask_ends_too():
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux tells")
+    code = "from m2ac.cli.worker import work; work(['--parent', '999999999', '--core', '0', 'envs'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")
+
+
+def test_an_error_here_lets_every_run_save_before_it_is_told(acting):
+    class Broken(Notes):
+        def show(self, running, waiting, ended):
+            if all((job.directory / "metrics.jsonl").exists() for job in running):
+                raise BrokenPipeError
+
+    jobs = acting("long", "long")
+    with pytest.raises(BrokenPipeError):
+        run_all(jobs, workers=2, retries=2, board=Broken())
+    assert all((job.directory / "saved").exists() for job in jobs)
+
+
+def test_a_finished_run_of_another_scale_is_not_taken_for_this_one(acting):
+    (job,) = acting("ok")
+    run([job])
+    (job.directory / "config.json").write_text(json.dumps({"steps": job.steps}))
+    run([job])
+    (job.directory / "config.json").write_text(json.dumps({"steps": 400}))
+    with pytest.raises(ConfigError, match="holds a finished run of 400 steps, not 100; give another --out"):
+        run([job])
 
 
 def test_a_worker_keeps_to_one_core_and_another_takes_the_next(tmp_path):
@@ -210,6 +242,26 @@ def test_how_far_a_run_has_come_is_read_from_its_logs(tmp_path):
     assert standing(job) == (300, 10.5, 4.0)
 
 
+@pytest.mark.parametrize("value", ['"x"', "[1]", "NaN", "Infinity", "1" + "0" * 400, "null", "{}"])
+def test_a_damaged_log_stops_nobody(tmp_path, value):
+    job = Job("run", (), tmp_path / "run", 1000)
+    job.directory.mkdir()
+    (job.directory / "metrics.jsonl").write_text(f'{{"step": {value}, "seconds": {value}}}\n{"[" * 20_000}\n')
+    (job.directory / "evals.csv").write_text(f"{'9' * 400},0,1,nan,200,inf\n")
+    assert standing(job) == (0, 0.0, None)
+    os.remove(job.directory / "metrics.jsonl")
+    os.mkfifo(job.directory / "metrics.jsonl")
+    assert standing(job) == (0, 0.0, None)
+
+
+def test_what_a_run_said_is_one_line_that_steers_no_terminal(tmp_path):
+    job = Job("run", (), tmp_path / "run", 1000)
+    job.log.parent.mkdir(parents=True)
+    job.log.write_text("\x1b[2J" + "x" * 50_000)
+    assert last_words(job).startswith("\\x1b[2J")
+    assert len(last_words(job)) < 3000
+
+
 def test_an_exit_without_an_end_is_a_failure(tmp_path):
     job = Job("run", (), tmp_path / "run", 1000)
     assert verdict(job, 0, "", began_at=0, attempt=1, retries=1, stopped=False) == 2
@@ -254,4 +306,4 @@ def _until(holds, seconds=30.0):
 
 
 def test_the_worker_is_a_module_that_exists():
-    assert Path(pool.__file__).parent.parent.joinpath("cli", "worker.py").exists()
+    assert importlib.util.find_spec(pool.worker()[2]) is not None

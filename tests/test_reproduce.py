@@ -9,11 +9,13 @@ import time
 import pytest
 
 from m2ac.cli import main
+from m2ac.cli.reproducing import _exit_code
 from m2ac.experiments.figures import find_experiment
 from m2ac.experiments.trial import SMOKE
 from m2ac.runs.board import PlainBoard
+from m2ac.runs.book import Ended
 from m2ac.runs.directory import RunDirectory
-from m2ac.runs.jobs import Job
+from m2ac.runs.jobs import Job, Outcome
 
 ONLY = "1-3"  # One-vs-Rest, One-vs-All and the negative likelihood at length 1, first seed
 TRIALS = find_experiment("ablation-uncertainty").trials(SMOKE)[:3]
@@ -99,18 +101,37 @@ def test_a_cluster_that_loses_a_node_gives_the_same_numbers(reproduced, tmp_path
     thread = threading.Thread(target=lose_a_node, daemon=True)
     thread.start()
     try:
-        outcomes = run_on_ray(
+        ended = run_on_ray(
             jobs, address=cluster.address, needs=Needs(), retries=2, board=PlainBoard(sys.stderr, interval=10)
         )
     finally:
         cluster.shutdown()
     assert lost.is_set()
-    assert {outcome.state for outcome in outcomes} == {"finished"}
+    assert {outcome.state for outcome in ended.outcomes} == {"finished"}
     local, _, _ = reproduced
     assert returns(tmp_path) == returns(local)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_a_run_that_was_made_here_does_not_give_way_to_one_in_a_store(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "runs" / "smoke" / TRIALS[0].name / "checkpoints" / "step-1"
+    own.mkdir(parents=True)
+    store = f"file://{tmp_path}/far"
+    command = ["reproduce", "ablation-uncertainty", "--scale", "smoke", "--only", "1", "--ray", "auto"]
+    assert main([*command, "--out", store]) == 2
+    assert "holds a run that was made here" in capsys.readouterr().err
+    assert own.exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_exit_code_tells_the_signal(number, code, tmp_path):
+    job = Job("run", (), tmp_path / "run", 100)
+    assert _exit_code(Ended([Outcome(job, "stopped", 1), Outcome(job, "failed", 1)], number)) == code
+    assert _exit_code(Ended([Outcome(job, "finished", 1), Outcome(job, "failed", 1)], None)) == 1
+    assert _exit_code(Ended([Outcome(job, "finished", 1)], number)) == 0
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "127.0.0.1:99999"])
 def test_without_a_cluster_the_word_is_plain(capsys, tmp_path, address):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'm2ac[ray]'")
     out = str(tmp_path)

@@ -1,6 +1,7 @@
 """The paper's figures: m2ac reproduce."""
 
 import json
+import math
 import re
 import shlex
 import sys
@@ -16,9 +17,12 @@ from m2ac.escaping import visible
 from m2ac.experiments import cost
 from m2ac.experiments.figures import EXPERIMENTS, Experiment, find_experiment
 from m2ac.experiments.trial import SCALES, Trial
+from m2ac.runs import disk
 from m2ac.runs.board import make_board
+from m2ac.runs.book import Ended
+from m2ac.runs.directory import LARGEST_CONFIG
 from m2ac.runs.display import duration
-from m2ac.runs.jobs import Job, Outcome
+from m2ac.runs.jobs import Job
 from m2ac.runs.pool import run_all, usable_cores
 from m2ac.runs.store import is_url
 from m2ac.settings import ConfigError, check
@@ -102,17 +106,17 @@ def reproduce(args: list[str]) -> int:
 
     names = [trial.name for trial in trials]
     leave_note(out, experiment, names)
-    outcomes = _run(jobs, workers, wanted, store=wanted.out if elsewhere else None)
+    ended = _run(jobs, workers, wanted, store=wanted.out if elsewhere else None)
     begun = [out / name for name in names if (out / name / "config.json").exists()]
     if wanted.report and begun:
         page = make_page(
             begun, out / f"{experiment.name}.html", experiment.title, Sweep(experiment, frozenset(names)).charts
         )
         print(f"report: {visible(str(page))}")
-    return _exit_code(outcomes)
+    return _exit_code(ended)
 
 
-def _run(jobs: Sequence[Job], workers: int, wanted: Reproduction, *, store: str | None) -> list[Outcome]:
+def _run(jobs: Sequence[Job], workers: int, wanted: Reproduction, *, store: str | None) -> Ended:
     board = make_board(sys.stderr)
     try:
         if wanted.ray is not None:
@@ -125,13 +129,15 @@ def _run(jobs: Sequence[Job], workers: int, wanted: Reproduction, *, store: str 
         board.close()
 
 
-def _exit_code(outcomes: Sequence[Outcome]) -> int:
-    failed = [outcome for outcome in outcomes if outcome.state == "failed"]
+def _exit_code(ended: Ended) -> int:
+    failed = [outcome for outcome in ended.outcomes if outcome.state == "failed"]
     for outcome in failed:
-        print(f"failed: {outcome.job.name}: {visible(outcome.said)} (see {visible(str(outcome.job.log))})")
-    if any(outcome.state == "stopped" for outcome in outcomes):
+        log = outcome.job.log
+        more = f" (see {visible(str(log))})" if log.exists() else ""  # of a run on another machine it is there
+        print(f"failed: {outcome.job.name}: {visible(outcome.said)}{more}")
+    if any(outcome.state == "stopped" for outcome in ended.outcomes):
         print("stopped and saved; the same command continues", file=sys.stderr)
-        return 130
+        return 128 + (ended.signal or 0)
     return 1 if failed else 0
 
 
@@ -189,8 +195,9 @@ def _measured(trials: Sequence[Trial], jobs: Sequence[Job]) -> dict[cost.Kind, c
     found = {}
     for trial, job in zip(trials, jobs, strict=True):
         try:
-            took = float(json.loads((job.directory / "DONE").read_text())["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
+            took = float(json.loads(disk.read(job.directory / "DONE", at_most=LARGEST_CONFIG))["seconds"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
-        found[cost.kind(trial)] = cost.Measured(took, trial.steps)
+        if math.isfinite(took) and took > 0:
+            found[cost.kind(trial)] = cost.Measured(took, trial.steps)
     return found

@@ -1,4 +1,4 @@
-"""`python -m m2ac.cli.worker [--core N] train …`: a command as one of many runs.
+"""`python -m m2ac.cli.worker [--parent PID] [--core N] train …`: a command as one of many runs.
 
 It keeps to one core, ends (saved) when the process that started it dies, and waits for a run directory that another
 process is about to leave.
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from m2ac.cli import main
 
-PATIENCE = 120.0
-"""Seconds for the process before us to save and leave; it does so when its parent has died."""
+PATIENCE = 900.0
+"""Seconds for the process before us to save and leave, as it does when its parent has died; a fit can take minutes."""
 
 
 def keep_to_one_core(wanted: int | None) -> int | None:
@@ -39,20 +39,23 @@ def _held(core: int) -> bool:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(folder / str(core), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # and never closed but by the system
     except OSError:
+        os.close(descriptor)
         return False
     return True
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int) -> None:
     """Have the system send SIGTERM, at which a run is saved, when the parent dies; Linux alone can do that."""
     if not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
     set_death_signal = 1
     ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
-    if os.getppid() != parent:  # it died in between
+    if os.getppid() != parent:  # it has died already
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -75,11 +78,11 @@ def wait_for(directory: Path, patience: float = PATIENCE) -> None:
 
 def work(args: list[str]) -> int:
     """Run the command as a worker; its exit code."""
-    core = None
-    if args[:1] == ["--core"]:
-        core, args = int(args[1]), args[2:]
-    end_with_parent()
-    keep_to_one_core(core)
+    options: dict[str, int] = {}
+    while args[0] in ("--parent", "--core"):
+        options[args[0]], args = int(args[1]), args[2:]
+    end_with_parent(options.get("--parent", os.getppid()))
+    keep_to_one_core(options.get("--core"))
     if "--out" in args[:-1]:
         wait_for(Path(args[args.index("--out") + 1]))
     return main(args)

@@ -27,14 +27,6 @@ class Board(Protocol):
         """Let go of the screen."""
 
 
-def tell_of(outcome: Outcome | int, job: Job, said: str, board: Board) -> None:
-    """Say that a run failed or is tried again; that one has finished is on the board."""
-    if isinstance(outcome, int):
-        board.message(f"trying {job.name} again: {said}")
-    elif outcome.state == "failed":
-        board.message(f"failed: {job.name}: {said}")
-
-
 def counts(running: Sequence[Job], waiting: Sequence[Job], ended: Sequence[Outcome]) -> str:
     """How many jobs are in which state."""
     states = [outcome.state for outcome in ended]

@@ -10,17 +10,18 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from m2ac.runs.board import Board, tell_of
-from m2ac.runs.jobs import Job, Outcome, last_words, standing, verdict
+from m2ac.runs.board import Board
+from m2ac.runs.book import Attempt, Book, Ended
+from m2ac.runs.jobs import Job, last_words
 from m2ac.runs.pool import worker
 from m2ac.runs.stopping import stopping
 from m2ac.runs.store import Store
-from m2ac.settings import ConfigError, UserError
+from m2ac.settings import ConfigError, UserError, check
 
 LOSSES = 20
 """How often a run may lose its node."""
@@ -35,30 +36,51 @@ class Needs(NamedTuple):
     gpus: float = 0.0
 
 
-class _Under(NamedTuple):
-    job: Job
-    attempt: int
-    began_at: int
-
-
 def run_on_ray(
     jobs: Sequence[Job], *, address: str, needs: Needs, retries: int, board: Board, store: str | None = None
-) -> list[Outcome]:
+) -> Ended:
     """Start or continue every job that is not done, as many at once as the cluster has room for.
 
     Run directories are paths that every node sees. With a `store`, a URL for fsspec, they are kept there instead, and
     the jobs' directories here receive all but the checkpoints.
     """
+    kept = None if store is None else _first_brought(jobs, store)
+    book = Book(jobs, retries=retries, board=board)
     ray = _connected(address)
     try:
-        kept = Store(store) if store is not None else None
-        if kept is not None:
-            for job in jobs:
-                kept.fetch(job.name, job.directory, checkpoints=False)
-        task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=LOSSES)(_train)
-        return _until_all_ended(ray, task, jobs, retries, board, store, kept)
+        task = _task(ray, needs, board)
+        return _until_all_ended(ray, partial(task.remote, store=store), book, board, kept)
     finally:
         ray.shutdown()
+
+
+def _first_brought(jobs: Sequence[Job], url: str) -> Store:
+    """The store, after what it has of the runs has taken their places here."""
+    for job in jobs:
+        own = (job.directory / "checkpoints").exists()  # which no copy has
+        place = f"the run at {url!r}"
+        check(not own, f"{str(job.directory)!r} holds a run that was made here, not {place}; move it away first")
+    store = Store(url)
+    try:
+        for job in jobs:
+            store.fetch(job.name, job.directory, checkpoints=False)
+    except Exception as error:  # of the network or the permissions, by whatever name
+        raise UserError(f"cannot read {url!r}: {type(error).__name__}: {error}; mend that or give another") from error
+    return store
+
+
+def _task(ray: Any, needs: Needs, board: Board) -> Any:
+    wanted = {"CPU": needs.cpus, "GPU": needs.gpus}
+    try:
+        task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=LOSSES)(_train)
+    except ValueError as error:
+        raise ConfigError(f"Ray refuses --cpus {needs.cpus:g} --gpus {needs.gpus:g}: {error}; give others") from None
+    has = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(all(node.get(name, 0) >= count for name, count in wanted.items()) for node in has):
+        board.message(
+            f"no node has {needs.cpus:g} cores and {needs.gpus:g} GPUs; runs wait until one joins the cluster"
+        )
+    return task
 
 
 def _connected(address: str) -> Any:
@@ -83,42 +105,36 @@ def _knock(address: str) -> None:
     if address != "auto":
         if not (host and port.isdigit()):
             raise ValueError("it is neither auto nor HOST:PORT")
+        if int(port) > 65535:
+            raise ValueError("a port is 65535 at most")
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _until_all_ended(
-    ray: Any, task: Any, jobs: Sequence[Job], retries: int, board: Board, store: str | None, kept: Store | None
-) -> list[Outcome]:
-    waiting = deque((job, 1) for job in jobs if not job.done)
-    outcomes = [Outcome(job, "finished", 0) for job in jobs if job.done]
-    under: dict[Any, _Under] = {}
+def _until_all_ended(ray: Any, start: Callable[..., Any], book: Book, board: Board, kept: Store | None) -> Ended:
+    under: dict[Any, Attempt] = {}
     with stopping() as stop:
-        while (waiting and stop.signal is None) or under:
-            while waiting and stop.signal is None:
-                job, attempt = waiting.popleft()
-                directory = str(job.directory.resolve())
-                reference = task.remote(job.name, job.arguments, directory, store)
-                under[reference] = _Under(job, attempt, standing(job).step)
-            board.show([each.job for each in under.values()], [], outcomes)
+        while (book and stop.signal is None) or under:
+            while book and stop.signal is None:
+                attempt = book.next()
+                job = attempt.job
+                under[start(job.name, job.arguments, str(job.directory.resolve()))] = attempt
+            book.show([each.job for each in under.values()])
             if stop.signal is not None:
                 board.message(f"stopping: {len(under)} runs are saved and continued by the same command")
                 for reference in under:
                     ray.cancel(reference, recursive=False)
             ended, _ = ray.wait(list(under), num_returns=len(under), timeout=None if stop.signal else POLL)
             for reference in ended:
-                each = under.pop(reference)
-                if kept is not None:
-                    kept.fetch(each.job.name, each.job.directory, checkpoints=False)
+                attempt = under.pop(reference)
+                job = attempt.job
                 code, said = _result(ray, reference)
-                told = {"began_at": each.began_at, "attempt": each.attempt, "retries": retries}
-                outcome = verdict(each.job, code, said, **told, stopped=stop.signal is not None)
-                if isinstance(outcome, Outcome):
-                    outcomes.append(outcome)
-                else:
-                    waiting.append((each.job, outcome))
-                tell_of(outcome, each.job, said, board)
-    board.show([], [], outcomes)
-    return outcomes
+                try:
+                    if kept is not None:
+                        kept.fetch(job.name, job.directory, checkpoints=False)
+                except Exception as error:  # of the network, by whatever name; another attempt finds it finished
+                    said = f"cannot be brought here: {type(error).__name__}: {error}"
+                book.ended(attempt, code, said, stopped=stop.signal is not None)
+    return book.close(stop.signal)
 
 
 def _result(ray: Any, reference: Any) -> tuple[int, str]:

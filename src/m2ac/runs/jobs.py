@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from m2ac.escaping import visible_line
 from m2ac.runs.directory import eval_row
 
 TAIL = 65_536
 """Bytes at the end of a log within which its last line is."""
+
+LARGEST = 1e15
+"""No run has as many steps or takes as many seconds."""
 
 WRONG_INPUT = 2
 """Exit code of a run that no repetition will mend."""
@@ -50,30 +54,37 @@ class Standing(NamedTuple):
 def standing(job: Job) -> Standing:
     """As far as the logs tell, which are behind by a cycle at most."""
     row = _last_json(job.directory / "metrics.jsonl")
-    step, seconds = int(row.get("step") or 0), float(row.get("seconds") or 0.0)
+    step, seconds = int(_number(row.get("step"))), _number(row.get("seconds"))
     rows = []
     for line in _tail(job.directory / "evals.csv"):
         try:
-            rows.append(eval_row(line))
+            found = eval_row(line)
         except ValueError:  # the header, or what an interruption left
             continue
+        if found["step"] < LARGEST:
+            rows.append(found)
     last = [own["return"] for own in rows if own["step"] == rows[-1]["step"]]
     if rows:
         step, seconds = max(step, rows[-1]["step"]), max(seconds, rows[-1]["seconds"])
     return Standing(step, seconds, sum(last) / len(last) if last else None)
 
 
+def _number(value: Any) -> float:
+    """The value, 0 where it is no number that a run logs."""
+    return float(value) if isinstance(value, int | float) and abs(value) < LARGEST else 0.0
+
+
 def last_words(job: Job) -> str:
     """The last thing that a run said."""
     lines = [line.strip() for line in _tail(job.log) if line.strip()]
-    return lines[-1] if lines else "nothing was said"
+    return visible_line(lines[-1]) if lines else "nothing was said"
 
 
 def _last_json(path: Path) -> dict[str, Any]:
     for line in reversed(_tail(path)):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             return row
@@ -83,7 +94,7 @@ def _last_json(path: Path) -> dict[str, Any]:
 def _tail(path: Path) -> Sequence[str]:
     """The lines at the end of a file; the first of them may lack its beginning."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             return file.read(TAIL).decode("utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,19 +1,25 @@
 """Run directories kept elsewhere, such as in an object store: brought here, worked on, and sent back."""
 
 import os
-import shutil
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from m2ac.runs import disk
 from m2ac.settings import ConfigError
 
 EVERY = 30.0
 """Seconds between two looks whether there is something new to send."""
 
+PAUSES = (1.0, 10.0, 60.0)
+"""Seconds before each further attempt to send what a run came to."""
+
 _LAST = "DONE"
+_CHECKPOINTS, _SEAL = "checkpoints/", "manifest.json"
+"""A checkpoint is whole where it has the file that is sent last of it."""
 
 
 def is_url(path: str) -> bool:
@@ -38,42 +44,50 @@ class Store:
         self._sent: dict[str, tuple[int, int]] = {}
 
     def fetch(self, name: str, to: Path, *, checkpoints: bool) -> None:
-        """Bring what there is of a run, leaving nothing else of it here."""
-        shutil.rmtree(to, ignore_errors=True)
+        """Bring what there is of a run, leaving nothing else of it here.
+
+        A checkpoint that was not sent to its end is left there, to be removed when the run has been sent again.
+        """
+        disk.remove_tree(to)
         self._files.invalidate_cache()
         remote = f"{self._root}/{name}"
         if not self._files.exists(remote):
             return
-        for path in self._files.find(remote):
-            relative = path[len(remote) :].lstrip("/")
-            if not checkpoints and relative.startswith("checkpoints/"):
+        found = {path[len(remote) :].lstrip("/"): path for path in self._files.find(remote)}
+        for relative, path in found.items():
+            folder = relative.rpartition("/")[0]
+            if ".." in relative.split("/"):  # an object may have any name
+                continue
+            if relative.startswith(_CHECKPOINTS) and not (checkpoints and f"{folder}/{_SEAL}" in found):
+                self._sent[f"{remote}/{relative}"] = 0, 0
                 continue
             target = to / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             self._files.get_file(path, str(target))
+            self._sent[f"{remote}/{relative}"] = _version(target)
 
     def send(self, name: str, run: Path) -> None:
-        """Make the copy of a run like the run; what was interrupted leaves at worst one checkpoint incomplete.
+        """Make the copy of a run like the run; what was interrupted leaves at worst a checkpoint without its seal.
 
         The checkpoints are listed before the logs are sent, and sent after them: a log is never behind a checkpoint.
         `DONE` is last.
         """
-        checkpoints = [path for path in _below(run) if path.startswith("checkpoints/")]
-        others = [path for path in _below(run) if not path.startswith("checkpoints/") and path not in ("lock", _LAST)]
+        checkpoints = sorted(filter(_in_checkpoint, _below(run)), key=_seal_last)
+        others = [path for path in _below(run) if not _in_checkpoint(path) and path not in ("lock", _LAST)]
         for path in [*others, *checkpoints, *([_LAST] if (run / _LAST).exists() else [])]:
             self._send_file(name, run, path)
         here = set(_below(run))
         remote = f"{self._root}/{name}"
-        for path in [path for path in self._sent if path.startswith(f"{remote}/checkpoints/")]:
+        for path in [path for path in self._sent if path.startswith(f"{remote}/{_CHECKPOINTS}")]:
             if path[len(remote) + 1 :] not in here:
-                self._files.rm_file(path)
+                with suppress(FileNotFoundError):
+                    self._files.rm_file(path)
                 del self._sent[path]
 
     def _send_file(self, name: str, run: Path, path: str) -> None:
         remote = f"{self._root}/{name}/{path}"
         try:
-            status = os.stat(run / path)
-            now = status.st_size, status.st_mtime_ns
+            now = _version(run / path)
             if self._sent.get(remote) == now:
                 return
             self._files.makedirs(remote.rpartition("/")[0], exist_ok=True)
@@ -90,7 +104,8 @@ class Store:
 
         def keep_sending() -> None:
             while not over.wait(every):
-                self.send(name, run)
+                with suppress(Exception):  # of the network, by whatever name; the next look sends it
+                    self.send(name, run)
 
         sender = threading.Thread(target=keep_sending, daemon=True)
         sender.start()
@@ -100,7 +115,30 @@ class Store:
             over.set()
             sender.join()
             if run.exists():
-                self.send(name, run)
+                self._send_at_last(name, run)
+
+    def _send_at_last(self, name: str, run: Path) -> None:
+        for pause in PAUSES:
+            with suppress(Exception):  # of the network, by whatever name
+                return self.send(name, run)
+            time.sleep(pause)
+        return self.send(name, run)
+
+
+def _in_checkpoint(path: str) -> bool:
+    return path.startswith(_CHECKPOINTS)
+
+
+def _seal_last(path: str) -> tuple[str, bool, str]:
+    """Sorts the files of each checkpoint."""
+    folder, _, file = path.rpartition("/")
+    return folder, file == _SEAL, file
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What changes when the file does."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
 
 
 def _below(run: Path) -> list[str]:
