@@ -363,8 +363,8 @@ def test_a_damaged_run_is_told_of_and_the_others_are_shown(tmp_path, capsys):
     write_run(tmp_path / "a")
     write_run(tmp_path / "b")
     (tmp_path / "b" / "config.json").write_text("{")
-    assert main(["report", str(tmp_path)]) == 0
-    assert "warning: left out:" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--figures", str(tmp_path / "f")]) == 0
+    assert capsys.readouterr().err.count("warning: left out:") == 1
 
 
 def test_watching_rewrites_the_page_when_a_run_has_come_further(tmp_path, capsys, monkeypatch):
@@ -384,6 +384,26 @@ def test_watching_rewrites_the_page_when_a_run_has_come_further(tmp_path, capsys
     assert main(["report", str(tmp_path), "--watch"]) == 0
     assert seen == [(True, False), (True, True)]
     assert 'http-equiv="refresh"' not in out.read_text()
+
+
+def test_watching_goes_on_while_there_is_nothing_to_see(tmp_path, capsys, monkeypatch):
+    write_run(tmp_path / "runs" / "a")
+    out, away, seen = tmp_path / "report.html", tmp_path / "away", []
+
+    def sleep(_):
+        seen.append("all finished" in out.read_text())
+        if len(seen) == 1:
+            (tmp_path / "runs").rename(away)
+        if len(seen) == 3:
+            (away / "a" / "DONE").unlink()
+            away.rename(tmp_path / "runs")
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("m2ac.cli.reporting.time.sleep", sleep)
+    assert main(["report", str(tmp_path / "runs"), "--out", str(out), "--watch"]) == 0
+    assert seen == [True, True, True, False]
+    assert capsys.readouterr().err.count("is not a directory") == 1
 
 
 def test_films_are_made_of_the_best_run_that_has_none(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ import tyro
 
 from m2ac.cli.parsing import parse
 from m2ac.escaping import visible, visible_line
-from m2ac.settings import ConfigError
+from m2ac.settings import ConfigError, UserError
 
 if TYPE_CHECKING:
     from m2ac.report.charts import Chart
@@ -82,7 +83,7 @@ def make_page(
     from m2ac.report.page import page
     from m2ac.runs import disk
 
-    records = _collect(paths)
+    records = _collect(paths, warn=_warn)
     text = page(records, title=title, figures=(figures or _of_experiments(paths))(records), refresh=refresh)
     with disk.writing(out, "give another --out"):
         disk.write_atomically(out, text)
@@ -104,7 +105,7 @@ def write_figures(paths: Sequence[Path], folder: Path) -> int:
     from m2ac.report.rendering import image
     from m2ac.runs import disk
 
-    records = _collect(paths)
+    records = _collect(paths, warn=lambda _: None)  # the page has told it
     charts = apart([*charts_of(records), *_of_experiments(paths)(records)])
     with disk.writing(folder, "give another --figures"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,10 +124,8 @@ def film_best(paths: Sequence[Path]) -> None:
 
     runs = {}
     for run in find_runs(paths):
-        try:
+        with suppress(ConfigError):  # which the page tells
             runs[str(run)] = read_record(run, name=str(run))
-        except ConfigError as error:
-            _warn(f"left out: {error}")
     for record in best_of_tasks(list(runs.values())):
         if record.film is None:
             print(f"filming {visible(record.name)}", file=sys.stderr, flush=True)
@@ -136,10 +135,10 @@ def film_best(paths: Sequence[Path]) -> None:
                     disk.write_atomically(Path(record.name) / FILM, [film])
 
 
-def _collect(paths: Sequence[Path]) -> "list[Record]":
+def _collect(paths: Sequence[Path], warn: Callable[[str], None]) -> "list[Record]":
     from m2ac.runs.collecting import collect
 
-    records = collect(paths, warn=_warn)
+    records = collect(paths, warn=warn)
     if not records:
         named = ", ".join(repr(str(path)) for path in paths)
         raise ConfigError(
@@ -151,13 +150,19 @@ def _collect(paths: Sequence[Path]) -> "list[Record]":
 def _watch(paths: Sequence[Path], out: Path, title: str, seen: object) -> None:
     """Rewrite the page as runs come further; what is left in the end does not reload itself."""
     print("watching; Ctrl-C ends it", file=sys.stderr, flush=True)
+    told = ""
     try:
         while True:
             time.sleep(EVERY)
-            now = _traces(paths)
-            if now != seen:
-                seen = now
-                make_page(paths, out, title, refresh=True)
+            try:
+                now = _traces(paths)
+                if now != seen:
+                    make_page(paths, out, title, refresh=True)
+                seen, told = now, ""
+            except UserError as error:  # runs are moved, disks are full, and then they are not any more
+                if str(error) != told:
+                    told = str(error)
+                    _warn(told)
     except KeyboardInterrupt:
         make_page(paths, out, title)
         _tell(out)

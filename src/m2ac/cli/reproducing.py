@@ -106,14 +106,14 @@ def reproduce(args: list[str]) -> int:
 
     names = [trial.name for trial in trials]
     leave_note(out, experiment, names)
-    ended = _run(jobs, workers, wanted, store=wanted.out if elsewhere else None)
+    code = _exit_code(_run(jobs, workers, wanted, store=wanted.out if elsewhere else None))
     begun = [out / name for name in names if (out / name / "config.json").exists()]
     if wanted.report and begun:
         page = make_page(
             begun, out / f"{experiment.name}.html", experiment.title, Sweep(experiment, frozenset(names)).charts
         )
         print(f"report: {visible(str(page))}")
-    return _exit_code(ended)
+    return code
 
 
 def _run(jobs: Sequence[Job], workers: int, wanted: Reproduction, *, store: str | None) -> Ended:
