@@ -1,10 +1,13 @@
 """Run directories read for a report."""
 
 import json
+import shlex
 
 import pytest
 
+from m2ac.cli.parsing import parse
 from m2ac.config import ASKED, RunConfig, resolve
+from m2ac.learner_config import PPOConfig
 from m2ac.runs.collecting import collect, find_runs, read_record
 from m2ac.settings import ConfigError, to_dict
 
@@ -42,10 +45,27 @@ def test_what_a_task_or_a_default_gives_is_nothing_that_was_asked_for(tmp_path):
     assert read_record(make_run(tmp_path / "b", algo="mbpo", horizon=1)).settings == ""
 
 
-def test_a_switch_is_told_as_it_is_typed(tmp_path):
-    assert "--no-tensorboard" not in read_record(make_run(tmp_path / "a", tensorboard=False)).command
-    record = read_record(make_run(tmp_path / "b", algo="m2ac", updates_per_step=5))
-    assert record.command.endswith("--updates-per-step 5")
+@pytest.mark.parametrize(
+    ("settings", "typed"),
+    [
+        ({"updates_per_step": 5}, "--updates-per-step 5"),
+        ({"algo": "ppo", "ppo": PPOConfig(rollout=128, standardise=False)}, "--ppo.rollout 128 --ppo.no-standardise"),
+        ({"scale_observations": False}, "--scale-observations False"),
+        ({"tensorboard": False}, "--steps 1000"),  # which changes nothing of a run
+    ],
+)
+def test_the_command_of_a_run_makes_it_again(tmp_path, settings, typed):
+    record = read_record(make_run(tmp_path / "a", **settings))
+    assert record.command.endswith(typed)
+    again = parse(RunConfig, shlex.split(record.command)[2:], "m2ac train")
+    resolved = to_dict(resolve(again, {"sac.target_entropy": -3.0}, action_dim=6, steps=1000))
+    assert {name for name in record.config if resolved[name] != record.config[name]} <= {"tensorboard"}
+
+
+def test_a_configuration_without_steps_is_read(tmp_path):
+    run = make_run(tmp_path / "a")
+    (run / "config.json").write_text('{"env": "HalfCheetah-v5", "algo": "sac"}')
+    assert read_record(run).steps == 0
 
 
 def test_runs_are_found_at_any_depth_once_and_not_inside_each_other(tmp_path):

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+SHOWN = 20
+"""Running jobs that are told of one by one; a cluster has hundreds under way."""
+
+
 class Board(Protocol):
     """Shows how far many runs have come."""
 
@@ -56,7 +60,7 @@ class PlainBoard:
             self.message(now)
         if self._clock() >= self._due:
             self._due = self._clock() + self._interval
-            for job in running:
+            for job in running[:SHOWN]:
                 self.message(f"running: {job.name}  {_line(job)}")
 
     def message(self, text: str) -> None:
@@ -103,7 +107,7 @@ class RichBoard:
         table = Table(title=counts(running, waiting, ended), title_justify="left", box=None, padding=(0, 1))
         for name, justify in (("run", "left"), ("", "left"), ("", "right"), ("eval", "right"), ("time", "right")):
             table.add_column(name, justify=_justify(justify), no_wrap=True)
-        rows: list[tuple[str, Job, str]] = [("cyan", job, "") for job in running]
+        rows: list[tuple[str, Job, str]] = [("cyan", job, "") for job in running[:SHOWN]]
         marks = {"finished": ("green", "✓"), "failed": ("red", "✗"), "stopped": ("yellow", "■")}
         late = [(*marks[outcome.state], outcome.job) for outcome in ended if outcome.attempts][-5:]
         rows += [(style, job, mark) for style, mark, job in late]

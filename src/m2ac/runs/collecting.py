@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m2ac.config import ASKED, RunConfig, resolve
+from m2ac.config import ASKED, AgentConfig, RunConfig, resolve
 from m2ac.report.records import Record
 from m2ac.runs import disk
 from m2ac.runs.directory import LARGEST_CONFIG, MAY_DIFFER, RunDirectory
@@ -22,6 +22,9 @@ LARGEST_LOG = 2**28
 
 NAMED = ("env", "algo", "horizon", "seed", "steps", *MAY_DIFFER)
 """Settings that a record has fields of its own for, or that change nothing."""
+
+SOME = 1000
+"""Steps of a run whose file names none, for what follows from them."""
 
 WATCHING = ("eval_every", "eval_episodes", "final_episodes")
 """Settings that change what is known of a run, but not the run."""
@@ -115,14 +118,15 @@ def _apart(asked: Any, config: RunConfig) -> dict[str, Any]:
         given = from_dict(RunConfig, asked) if isinstance(asked, Mapping) else config
     except ConfigError:
         given = config
-    plain = RunConfig(env=config.env, algo=config.algo, horizon=given.horizon, steps=config.steps)
+    # Not a whole run, whose steps may be too few for what is usual, such as PPO's rollout.
+    plain = AgentConfig(algo=config.algo, horizon=given.horizon)
     # What comes from the task differs from this, but nobody asked for it.
-    usual = flat(to_dict(resolve(plain, {}, action_dim=1, steps=config.steps or 0)))
+    usual = flat(to_dict(resolve(plain, {}, action_dim=1, steps=config.steps or SOME)))
     default, wanted, came_to = (flat(to_dict(each)) for each in (RunConfig(), given, config))
     return {
         name: value
         for name, value in wanted.items()
-        if name not in NAMED and value != default[name] and came_to[name] != usual[name]
+        if name not in NAMED and value != default[name] and came_to[name] != usual.get(name)
     }
 
 
@@ -130,9 +134,10 @@ def _command(config: RunConfig, apart: Mapping[str, Any]) -> str:
     horizon = {} if config.horizon is None else {"horizon": config.horizon}
     named = {"env": config.env, "algo": config.algo, **horizon, "seed": config.seed, "steps": config.steps}
     words = ["m2ac", "train"]
+    default = flat(to_dict(RunConfig()))
     for name, value in (named | dict(apart)).items():
         option = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
+        if isinstance(default[name], bool):  # a switch; what may be None as well takes a word
             group, dot, last = option[2:].rpartition(".")
             words.append(option if value else f"--{group}{dot}no-{last}")
         else:
