@@ -216,6 +216,8 @@ class AgentConfig:
     random_steps: int | None = None
     """Uniformly random actions at the start, counted as steps. None: the task's, else 5000, but a fifth of a run that
     is shorter; none for ppo."""
+    offline_updates: int | None = None
+    """Updates from logged experience alone, before the first step. None: 50000 in a run of no steps, else none."""
     scale_observations: bool | None = None
     """Whether observations that are far from some units each are shifted and scaled for the networks, as the random
     steps at the start suggest. None: not for tasks known by name, whose observations are well, else yes; ppo has its
@@ -265,9 +267,12 @@ class AgentConfig:
                 f"set ppo.rollout, ppo.epochs or ppo.batch_size",
             )
         else:
-            at_least(
-                "random_steps", self.random_steps, 2, "the first fit needs a row to learn from and one to be judged by"
-            )
+            at_least("random_steps", self.random_steps, 0, "0 is for runs that begin with logged experience")
+        at_least("offline_updates", self.offline_updates, 0, "0 learns from the first step on")
+        check(
+            self.algo != "ppo" or not self.offline_updates,
+            f"offline_updates has no meaning for algo=ppo, got {self.offline_updates}; it learns on-policy alone",
+        )
         at_least("skips_allowed", self.skips_allowed, 0, "0 stops at the first update that is not finite")
         check(
             self.step_timeout is None or 0.001 <= self.step_timeout <= 86_400,
@@ -326,6 +331,8 @@ class RunConfig(AgentConfig):
     """Task name (see m2ac envs), any Gymnasium id, or package.module:Id-v0."""
     steps: int | None = None
     """Environment steps of the run, random ones included. None: the task's."""
+    data: tuple[str, ...] = ()
+    """Logged experience to begin with: files that end in .npz, .csv or .parquet, or minari:DATASET."""
     out: str | None = None
     """Run directory. None: runs/ENV-ALGO-sSEED, with -hH before the seed where a horizon is given."""
     eval_every: int | None = None
@@ -347,7 +354,11 @@ class RunConfig(AgentConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(bool(self.env), "env must name an environment, got an empty string; see m2ac envs")
-        at_least("steps", self.steps, 3, "a run takes two random steps or more, and then some to learn")
+        if self.data:
+            check(self.algo != "ppo", f"data has no meaning for algo=ppo, got {self.data}; use --algo m2ac or sac")
+            at_least("steps", self.steps, 0, "0 learns from the data alone")
+        else:
+            at_least("steps", self.steps, 3, "a run takes two random steps or more, and then some to learn")
         at_least("eval_every", self.eval_every, 1, "a number above steps evaluates at the end only")
         at_least("eval_episodes", self.eval_episodes, 1, "to evaluate seldom raise eval_every")
         at_least("final_episodes", self.final_episodes, 1, "the run's score is their mean")
@@ -359,7 +370,7 @@ class RunConfig(AgentConfig):
                 f"steps must be at least ppo.rollout ({self.ppo.rollout}) for algo=ppo, got {self.steps}; "
                 f"nothing would be learned, so lower that or raise steps",
             )
-        elif self.steps is not None and self.random_steps is not None:
+        elif self.steps and self.random_steps is not None:
             check(
                 self.random_steps < self.steps,
                 f"random_steps must be below steps ({self.steps}), got {self.random_steps}; "
@@ -373,10 +384,11 @@ ASKED = "asked"
 """Key of a run's `config.json` under which its settings stand as they were asked for, before `resolve`."""
 
 
-def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) -> C:
+def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int, logged: int = 0) -> C:
     """The same configuration with no None left where a value is needed.
 
-    `task` holds the task's values by dotted name, such as "sac.target_entropy"; what the user set stays.
+    `task` holds the task's values by dotted name, such as "sac.target_entropy"; what the user set stays. A run of that
+    many steps may begin with `logged` transitions.
     """
     modelled, looks_ahead = config.algo in MODELLED, config.algo in ("mve", "steve")
     updates = config.updates_per_step or {"m2ac": 10, "mbpo": 10, "sac": 1, "ppo": None}.get(config.algo, 4)
@@ -387,9 +399,16 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         random_steps = 0
     elif config.random_steps is not None:
         random_steps = config.random_steps
+    elif logged >= 2:
+        random_steps = 0
     elif random_steps >= steps:  # a run shorter than the task's exploration would learn nothing
         random_steps = fifth
-    room = min(steps, 1_000_000)
+    check(
+        config.algo == "ppo" or random_steps + logged >= 2,
+        f"random_steps must be at least 2, got {random_steps}; the first fit needs a row to learn from and one to be "
+        f"judged by",
+    )
+    room = min(steps + logged, 1_000_000)
     capacity = config.replay.capacity
     check(
         capacity is None or config.algo == "ppo" or capacity >= min(every, room),
@@ -413,6 +432,7 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int) 
         "model_every": every,
         "retain": config.retain or (max(1, 1000 // every) if config.rhythm == "mbpo" else 1),
         "random_steps": random_steps,
+        "offline_updates": (0 if steps else 50_000) if config.offline_updates is None else config.offline_updates,
         "scale_observations": config.algo != "ppo"
         and (task.get("scale_observations", True) if config.scale_observations is None else config.scale_observations),
         "model": {"hidden": config.model.hidden or task.get("model.hidden", 200)},

@@ -92,6 +92,11 @@ class BaseTraining(ABC, Generic[S]):
         """Environment steps taken."""
         return self.counters.steps
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has happened yet."""
+        return self.counters == Counters() and not int(self.state.real.size)
+
     def acting_policy(self) -> ActingPolicy:
         """The current policy, for use outside of compiled code."""
         return acting_policy(self.config, self.learner.acting(self.state.learner))

@@ -30,6 +30,11 @@ class Rhythm(ABC, Generic[P]):
     def run(self, until: int) -> Iterator[P]:
         """Train until that many environment steps are taken and the updates due for them are done."""
         assert self.config.random_steps is not None
+        if self._left_when_an_offline_cycle_was_over():
+            yield self._progress("learning", ends_cycle=True)
+        while self._offline_left():
+            yield from self._offline()
+            yield self._progress("learning", ends_cycle=True)
         while self.step < min(self.config.random_steps, until):
             self._collect(min(self.config.random_steps, until) - self.step)
             yield self._progress("exploring")
@@ -41,6 +46,29 @@ class Rhythm(ABC, Generic[P]):
         while self.step < until or self._updates_due():
             yield from cycle(until)
             yield self._progress("learning", ends_cycle=True)
+
+    def _offline_left(self) -> int:
+        """Updates from logged experience alone that are still to be made before the first step."""
+        return max(0, (self.config.offline_updates or 0) - self.counters.updates) if self.step == 0 else 0
+
+    def _updates_per_cycle(self) -> int:
+        assert self.config.updates_per_step is not None
+        return self._every * self.config.updates_per_step
+
+    def _offline(self) -> Iterator[P]:
+        """Lines 5-8 of Algorithm 1 without line 4: as many updates as a cycle has, on what there is."""
+        cycle, of_cycle = divmod(self.counters.updates, self._updates_per_cycle())
+        if self.counters.fits <= cycle if self._modelled else self._model_due():
+            yield from self._model()
+        end = self.counters.updates + min(self._updates_per_cycle() - of_cycle, self._offline_left())
+        while self.counters.updates < end:
+            self._learn()
+            yield self._progress("learning")
+
+    def _left_when_an_offline_cycle_was_over(self) -> bool:
+        """Whether a training was left after the last update of such a cycle and before its metrics were told."""
+        over = not self._offline_left() or self.counters.updates % self._updates_per_cycle() == 0
+        return self.step == 0 and self._has_losses and over
 
     def _epoch(self, until: int) -> Iterator[P]:
         """Lines 4-8 of Algorithm 1, to the letter; the random steps are the collection of the first epoch."""
@@ -115,7 +143,7 @@ class Rhythm(ABC, Generic[P]):
         assert self.config.updates_per_step is not None
         assert self.config.random_steps is not None
         learned = self.step - self.config.random_steps + (self._every if self.config.rhythm == "epoch" else 0)
-        return learned * self.config.updates_per_step > self.counters.updates
+        return learned * self.config.updates_per_step > self.counters.updates - (self.config.offline_updates or 0)
 
     @abstractmethod
     def _collect(self, steps: int) -> None:

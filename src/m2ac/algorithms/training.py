@@ -44,7 +44,10 @@ from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import Losses, acting_policy, entropy_bonus
 from m2ac.replay import Real
 from m2ac.scaling import Scaling, no_scaling, scaling_of
-from m2ac.types import RewardFn, TerminationFn
+from m2ac.types import RewardFn, TerminationFn, Transition
+
+ABSORBED_AT_ONCE = 250
+"""Logged transitions stored together."""
 
 FIT_SLICE = 250
 """Batches of a fit between two chances to stop: some seconds on a laptop."""
@@ -83,6 +86,19 @@ class Training(BaseTraining[State], Rhythm[Progress]):
     def acting_policy(self) -> ActingPolicy:
         """The current policy, for use outside of compiled code."""
         return acting_policy(self.config, self.learner.acting(self.state.learner), self.state.scaling)
+
+    def absorb(self, rows: Transition) -> None:
+        """Take over transitions that were made before, as if they had been made here; they count as no steps."""
+        scaling = self.state.scaling
+        given = rows._replace(obs=scaling.apply(rows.obs), next_obs=scaling.apply(rows.next_obs))
+        count = len(rows.reward)
+        self.make_room(self.state.counters.steps + count)
+        for start in range(0, count, ABSORBED_AT_ONCE):
+            block = jax.tree.map(lambda x: x[start : start + ABSORBED_AT_ONCE], given)  # noqa: B023
+            short = ABSORBED_AT_ONCE - len(block.reward)
+            padded = jax.tree.map(lambda x: np.concatenate([x, np.zeros((short, *x.shape[1:]), x.dtype)]), block)  # noqa: B023
+            real = phases.store(self.state.real, padded, len(block.reward))
+            self.state = self.state._replace(real=real)
 
     def _settle_scaling(self) -> None:
         """Before anything is learned from them, bring observations that are far from some units each to those."""

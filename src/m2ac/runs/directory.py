@@ -121,6 +121,11 @@ class RunDirectory:
         with disk.writing(self.path, ROOM):
             disk.write_atomically(self.path / "DONE", dump_json(summary, indent=2))
 
+    def record_data(self, sources: Sequence[Mapping[str, Any]]) -> None:
+        """What logged experience the run began with."""
+        with disk.writing(self.path, ROOM):
+            disk.write_atomically(self.path / "data.json", dump_json([dict(source) for source in sources], indent=2))
+
     def append_metrics(self, metrics: Mapping[str, Any]) -> None:
         """One line of `metrics.jsonl`; needs a "step", by which a resumed run cuts the file back."""
         values = plain(metrics)

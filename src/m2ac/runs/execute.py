@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from m2ac.algorithms.base import Progress
 from m2ac.algorithms.choice import AnyTraining, training_of, worlds_needed
+from m2ac.algorithms.training import Training
 from m2ac.algorithms.watch import notices
 from m2ac.config import RunConfig, resolve
 from m2ac.envs import Task, find_task, make_env
@@ -24,6 +25,7 @@ from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
+from m2ac.runs.experience import Experience, read_experience
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError
@@ -124,6 +126,20 @@ class _Run:
         if self._save_due(progress):
             self.save()
         self.show(progress.phase)
+
+    def absorb(self, experience: Experience) -> None:
+        """Begin with what was logged before."""
+        assert isinstance(self.training, Training)
+        self.training.absorb(experience.rows)
+        self.directory.record_data(experience.sources)
+        for note in experience.notes:
+            self.display.message(note)
+        self.display.message(f"beginning with {experience.size} logged transitions")
+        if self.steps == 0:
+            self.display.message(
+                "learning from them alone: where they say nothing the policy is guesswork, and only real episodes tell "
+                "what it is worth; try it with care"
+            )
 
     def catch_up(self) -> None:
         """The evaluation that the run was in when it was stopped: it is of this step's policy, not of a later one's.
@@ -283,7 +299,8 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
         for name in (*streams, "eval"):
             worlds.append(make_world(make_env(task), stream=name))
             at_the_end.callback(worlds[-1].close)
-        resolved = _resolved(config, task, worlds[0])
+        experience = read_experience(config.data, worlds[0]) if config.data else None
+        resolved = _resolved(config, task, worlds[0], logged=experience.size if experience else 0)
         assert resolved.out is not None
         assert resolved.steps is not None
         directory = RunDirectory.open(resolved.out, resolved, asked=config)
@@ -294,15 +311,17 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
             display.message("this run is finished already; choose another --out or delete the directory for a new one")
             return Result(directory.path, resolved.steps, True, None, _last_returns(directory.read_evals()))
         run = _Run(resolved, task, worlds, directory, display)
+        if experience is not None and run.training.is_new:
+            run.absorb(experience)
         at_the_end.callback(run.close)
         return _train(run)
 
 
-def _resolved(config: RunConfig, task: Task, world: World) -> RunConfig:
+def _resolved(config: RunConfig, task: Task, world: World, *, logged: int) -> RunConfig:
     """The configuration with the task's values where none were given."""
-    steps = config.steps or task.steps(config.algo)
+    steps = task.steps(config.algo) if config.steps is None else config.steps
     given = dataclasses.replace(config, out=config.out or default_out(config), steps=steps)
-    return resolve(given, task.defaults, action_dim=world.action_dim, steps=steps)
+    return resolve(given, task.defaults, action_dim=world.action_dim, steps=steps, logged=logged)
 
 
 def _train(run: _Run) -> Result:

@@ -1,0 +1,241 @@
+"""Starting from logged experience."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from m2ac.cli import main
+from m2ac.config import RunConfig, resolve
+from m2ac.envs import make_env
+from m2ac.envs.world import World
+from m2ac.runs.checkpoint import fingerprint, load_newest
+from m2ac.runs.directory import RunDirectory
+from m2ac.runs.experience import read_experience
+from m2ac.settings import ConfigError
+
+
+@pytest.fixture(scope="module")
+def world():
+    world = World(make_env("Pendulum-v1"), seed=0, stream="train")
+    yield world
+    world.close()
+
+
+def play(episodes=2, length=40):
+    """Episodes of Pendulum with random torques, as a log has them: observations one longer than the rest."""
+    env, rng = gym.make("Pendulum-v1"), np.random.default_rng(0)
+    logged = []
+    for seed in range(episodes):
+        obs, _ = env.reset(seed=seed)
+        observations, actions, rewards = [obs], [], []
+        for _ in range(length):
+            action = rng.uniform(-2, 2, 1).astype(np.float32)
+            obs, reward, *_ = env.step(action)
+            observations.append(obs)
+            actions.append(action)
+            rewards.append(reward)
+        logged.append((np.array(observations), np.array(actions), np.array(rewards)))
+    return logged
+
+
+def columns(episodes=2, length=40):
+    played = play(episodes, length)
+    ends = np.zeros((episodes, length), dtype=bool)
+    ends[:, -1] = True
+    return {
+        "obs": np.concatenate([obs[:-1] for obs, _, _ in played]),
+        "action": np.concatenate([action for _, action, _ in played]),
+        "reward": np.concatenate([reward for _, _, reward in played]),
+        "next_obs": np.concatenate([obs[1:] for obs, _, _ in played]),
+        "terminated": np.zeros(episodes * length, dtype=bool),
+        "truncated": ends.ravel(),
+    }
+
+
+def table(parts):
+    """The same with a column for every number."""
+    flat = {}
+    for name, part in parts.items():
+        flat |= {name: part} if part.ndim == 1 else {f"{name}_{i}": part[:, i] for i in range(part.shape[1])}
+    return flat
+
+
+def write_csv(path, parts):
+    flat = table(parts)
+    lines = [",".join(flat), *(",".join(str(value) for value in row) for row in zip(*flat.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_every_kind_of_file_holds_the_same(tmp_path, world):
+    parts = columns()
+    np.savez(tmp_path / "a.npz", **parts)
+    write_csv(tmp_path / "a.csv", parts)
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'm2ac[data]'")
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(pyarrow.table(table(parts)), tmp_path / "a.parquet")
+    for kind in ("npz", "csv", "parquet"):
+        experience = read_experience([str(tmp_path / f"a.{kind}")], world)
+        np.testing.assert_allclose(experience.rows.obs, parts["obs"])
+        np.testing.assert_allclose(experience.rows.action, parts["action"] / 2, atol=1e-7)  # torque is in [-2, 2]
+        np.testing.assert_allclose(experience.rows.reward, parts["reward"], rtol=1e-6)
+        np.testing.assert_allclose(experience.rows.next_obs, parts["next_obs"])
+        assert not experience.rows.terminated.any()
+        assert experience.sources[0]["rows"] == 80
+        assert len(experience.sources[0]["sha256"]) == 64
+
+
+def test_without_next_observations_they_follow_from_the_order(tmp_path, world):
+    parts = columns()
+    np.savez(tmp_path / "a.npz", **{name: part for name, part in parts.items() if name != "next_obs"})
+    experience = read_experience([str(tmp_path / "a.npz")], world)
+    inner = ~parts["truncated"]
+    assert experience.size == 78
+    np.testing.assert_array_equal(experience.rows.next_obs, parts["next_obs"][inner].astype(np.float32))
+    assert experience.notes == (
+        f"{tmp_path / 'a.npz'}: 2 rows at the ends of episodes have no next observation, left out",
+    )
+
+
+def test_other_names_are_known_and_files_follow_each_other(tmp_path, world):
+    parts = columns()
+    others = {"observations": "obs", "actions": "action", "rewards": "reward", "next_observations": "next_obs"}
+    np.savez(tmp_path / "a.npz", **{name: parts[ours] for name, ours in others.items()}, terminals=parts["terminated"])
+    np.savez(tmp_path / "b.npz", **columns(1, 5))
+    assert read_experience([str(tmp_path / "a.npz"), str(tmp_path / "b.npz")], world).size == 85
+
+
+def test_a_minari_dataset_is_read_episode_by_episode(tmp_path, world, monkeypatch):
+    minari = pytest.importorskip("minari", reason="Minari is not installed: pip install 'm2ac[data]'")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    from minari.data_collector import EpisodeBuffer
+
+    buffers = [
+        EpisodeBuffer(
+            id=i,
+            observations=list(obs),
+            actions=list(action),
+            rewards=list(reward),
+            terminations=[False] * 40,
+            truncations=[False] * 39 + [True],
+        )
+        for i, (obs, action, reward) in enumerate(play())
+    ]
+    minari.create_dataset_from_buffers("pendulum/test-v0", buffers, env=gym.make("Pendulum-v1"))
+    experience = read_experience(["minari:pendulum/test-v0"], world)
+    parts = columns()
+    assert experience.size == 80
+    np.testing.assert_allclose(experience.rows.obs, parts["obs"])
+    np.testing.assert_allclose(experience.rows.next_obs, parts["next_obs"])
+    with pytest.raises(ConfigError, match="cannot read --data minari:none/such-v0"):
+        read_experience(["minari:none/such-v0"], world)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p["obs"].__setitem__((7, 2), np.nan), r"column obs_2 row 9 is nan, not finite in float32"),
+        (lambda p: p["reward"].__setitem__(3, np.inf), r"column reward row 5 is inf, not finite in float32"),
+        (lambda p: p["action"].__setitem__((4, 0), 7.0), r"column action_0 row 6 is 7.0, outside of the environment's"),
+        (lambda p: p.update(terminated=p["terminated"] * 1.0 + 2), r"column terminated row 2 is 2.0, not 0 or 1"),
+        (lambda p: p.pop("reward"), r"has no column reward, but obs_0, .*next_obs_0.* Name it so"),
+        (lambda p: p.update(obs=p["obs"][:, :2]), r"obs has shape \(80, 2\), not \(80, 3\); is it of this task\?"),
+    ],
+)
+def test_what_is_wrong_is_named_by_column_and_row(tmp_path, world, change, message):
+    parts = columns()
+    change(parts)
+    with pytest.raises(ConfigError, match=message):
+        read_experience([write_csv(tmp_path / "a.csv", parts)], world)
+
+
+def test_a_damaged_file_is_refused(tmp_path, world):
+    path = write_csv(tmp_path / "a.csv", columns())
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    (tmp_path / "a.csv").write_text("\n".join([*lines[:4], "1,2,3", *lines[5:]]))
+    with pytest.raises(ConfigError, match="row 5 has 3 columns, not 10"):
+        read_experience([path], world)
+    (tmp_path / "a.csv").write_text("\n".join([*lines[:4], lines[4].replace(",", ",x", 1), *lines[5:]]))
+    with pytest.raises(ConfigError, match=r"column obs_1 row 5 is 'x.*, not a number"):
+        read_experience([path], world)
+    np.savez(tmp_path / "a.npz", **columns())
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "b.npz").write_bytes(whole[: len(whole) // 2])
+    np.savez(tmp_path / "c.npz", obs=np.array([object()]))
+    for name in ("b.npz", "c.npz"):
+        with pytest.raises(ConfigError, match="is damaged or holds objects"):
+            read_experience([str(tmp_path / name)], world)
+    for name, message in (("none.csv", "cannot read"), ("a.txt", "must end in .npz, .csv or .parquet")):
+        with pytest.raises(ConfigError, match=message):
+            read_experience([str(tmp_path / name)], world)
+
+
+def test_with_experience_no_random_steps_are_needed_and_without_steps_it_is_all_there_is():
+    online = resolve(RunConfig(data=("a.npz",), steps=100), {}, action_dim=1, steps=100, logged=50)
+    assert (online.random_steps, online.replay.capacity, online.offline_updates) == (0, 150, 0)
+    offline = resolve(RunConfig(data=("a.npz",), steps=0), {}, action_dim=1, steps=0, logged=500)
+    assert (offline.random_steps, offline.replay.capacity, offline.offline_updates) == (0, 500, 50_000)
+    with pytest.raises(ConfigError, match="random_steps must be at least 2, got 0"):
+        resolve(RunConfig(random_steps=0), {}, action_dim=1, steps=100)
+    for wrong in ({"algo": "ppo", "data": ("a.npz",)}, {"steps": 0}):
+        with pytest.raises(ConfigError):
+            RunConfig(**wrong)
+
+
+SMALL = [
+    *[
+        "--env",
+        "Pendulum-v1",
+        "--model.hidden",
+        "8",
+        "--model.max-epochs",
+        "2",
+        "--sac.hidden",
+        "8",
+        "--model-every",
+        "20",
+    ],
+    *["--updates-per-step", "1", "--eval-episodes", "1", "--final-episodes", "1", "--no-tensorboard"],
+]
+
+
+def test_a_run_without_steps_learns_from_the_log_alone_and_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
+    data = write_csv(tmp_path / "log.csv", columns(4, 40))
+    command = ["train", "--data", data, "--steps", "0", "--offline-updates", "50", *SMALL]
+    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
+    said = capsys.readouterr().err
+    assert "beginning with 160 logged transitions" in said
+    assert "learning from them alone" in said
+    whole = load_newest(tmp_path / "whole" / "checkpoints", warn=pytest.fail)
+    assert whole.state.counters[:3] == (0, 50, 3)
+    assert int(whole.state.real.size) == 160
+    run = RunDirectory.read(tmp_path / "whole")
+    assert [row["updates"] for row in run.read_metrics()] == [20, 40, 50]
+    assert "160" in (tmp_path / "whole" / "data.json").read_text()
+
+    from m2ac.algorithms.training import Training
+
+    learn, calls = Training._learn, []
+
+    def interrupted(self):
+        calls.append(1)
+        if len(calls) == 31:
+            raise KeyboardInterrupt
+        learn(self)
+
+    monkeypatch.setattr(Training, "_learn", interrupted)
+    assert main([*command, "--out", str(tmp_path / "parts")]) == 130
+    monkeypatch.setattr(Training, "_learn", learn)
+    assert main([*command, "--out", str(tmp_path / "parts")]) == 0
+    parts = load_newest(tmp_path / "parts" / "checkpoints", warn=pytest.fail)
+    assert fingerprint(parts.state) == fingerprint(whole.state)
+    assert [row["updates"] for row in RunDirectory.read(tmp_path / "parts").read_metrics()] == [20, 40, 50]
+
+
+def test_a_run_that_begins_with_a_log_takes_no_random_steps(tmp_path, capsys):
+    data = write_csv(tmp_path / "log.csv", columns(4, 40))
+    out = tmp_path / "run"
+    assert main(["train", "--data", data, "--steps", "40", "--offline-updates", "20", *SMALL, "--out", str(out)]) == 0
+    state = load_newest(out / "checkpoints", warn=pytest.fail).state
+    assert (state.counters.steps, state.counters.updates, int(state.real.size)) == (40, 60, 200)
