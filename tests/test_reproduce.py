@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +13,12 @@ from m2ac.cli import main
 from m2ac.cli.reproducing import _exit_code
 from m2ac.experiments.figures import find_experiment
 from m2ac.experiments.trial import SMOKE
+from m2ac.runs import cluster
 from m2ac.runs.board import PlainBoard
 from m2ac.runs.book import Ended
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.jobs import Job, Outcome
+from m2ac.settings import ConfigError
 
 ONLY = "1-3"  # One-vs-Rest, One-vs-All and the negative likelihood at length 1, first seed
 TRIALS = find_experiment("ablation-uncertainty").trials(SMOKE)[:3]
@@ -84,32 +87,59 @@ def test_the_page_has_the_figure_and_every_run(reproduced):
 
 def test_a_cluster_that_loses_a_node_gives_the_same_numbers(reproduced, tmp_path, monkeypatch):
     ray_cluster = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed: pip install 'm2ac[ray]'")
-    from m2ac.runs.cluster import Needs, run_on_ray
-
     monkeypatch.setenv("RAY_worker_niceness", "0")  # other tests would have all of the processor
     small = {"object_store_memory": 80 * 2**20}
-    cluster = ray_cluster.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
-    nodes = [cluster.add_node(num_cpus=1, **small) for _ in range(2)]
+    nodes_here = ray_cluster.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
+    nodes = [nodes_here.add_node(num_cpus=1, **small) for _ in range(2)]
     jobs = [Job(trial.name, tuple(trial.arguments), tmp_path / trial.name, trial.steps) for trial in TRIALS]
     lost = threading.Event()
 
     def lose_a_node():
         until(lambda: len(list(tmp_path.glob("*/evals.csv"))) == 2)  # two runs are under way, one on each
-        cluster.remove_node(nodes[1], allow_graceful=False)
+        nodes_here.remove_node(nodes[1], allow_graceful=False)
         lost.set()
 
     thread = threading.Thread(target=lose_a_node, daemon=True)
     thread.start()
     try:
-        ended = run_on_ray(
-            jobs, address=cluster.address, needs=Needs(), retries=2, board=PlainBoard(sys.stderr, interval=10)
+        ended = cluster.run_on_ray(
+            jobs,
+            address=nodes_here.address,
+            needs=cluster.Needs(),
+            retries=2,
+            board=PlainBoard(sys.stderr, interval=10),
         )
     finally:
-        cluster.shutdown()
+        nodes_here.shutdown()
     assert lost.is_set()
     assert {outcome.state for outcome in ended.outcomes} == {"finished"}
     local, _, _ = reproduced
     assert returns(tmp_path) == returns(local)
+
+
+@pytest.mark.parametrize(("with_gpu", "platform"), [(False, "cpu"), (True, "cuda")])
+def test_a_run_on_a_node_sees_a_gpu_only_where_it_has_been_given_one(tmp_path, monkeypatch, with_gpu, platform):
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    code = "import os; print(os.environ['JAX_PLATFORMS'])"
+    monkeypatch.setattr(cluster, "worker", lambda: [sys.executable, "-c", code])
+    assert cluster._train("a", (), str(tmp_path / "a"), store=None, with_gpu=with_gpu) == (0, platform)
+
+
+def test_what_no_node_has_is_said_and_what_ray_refuses_is_a_wrong_input():
+    said = []
+    board = SimpleNamespace(message=said.append)
+    nodes = [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}]
+    ray = SimpleNamespace(remote=lambda **_: lambda task: task, nodes=lambda: nodes)
+    cluster._task(ray, cluster.Needs(cpus=4), board)
+    assert said == []
+    cluster._task(ray, cluster.Needs(cpus=1, gpus=1), board)
+    assert said == ["no node has 1 cores and 1 GPUs; runs wait until one joins the cluster"]
+
+    def refuse(**_):
+        raise ValueError("1.5 GPUs are not whole")
+
+    with pytest.raises(ConfigError, match=r"Ray refuses --cpus 1 --gpus 1\.5: .* not whole; give others"):
+        cluster._task(SimpleNamespace(remote=refuse), cluster.Needs(gpus=1.5), board)
 
 
 def test_a_run_that_was_made_here_does_not_give_way_to_one_in_a_store(tmp_path, capsys, monkeypatch):

@@ -22,7 +22,8 @@ REFRESH = 5
 
 ABOUT_PAIRS = (
     "How likely a run of one variant is to end with a higher return than one of another, where both have at least two "
-    "seeds. Where every run of one beats every run of the other the interval has no width, however few they are."
+    "runs; each is judged at its own end, however many steps that took. Where every run of one beats every run of the "
+    "other the interval has no width, however few they are."
 )
 
 PACKAGES = ("m2ac", "jax", "numpy", "gymnasium", "mujoco")
@@ -51,7 +52,7 @@ def page(
         f'<button type="button" class="everything">Show everything</button></p>{body}</main>'
     )
     head = _header(ordered, title, made or datetime.now(UTC), links, refresh=refresh)
-    return _document(title, head + main, refresh=refresh)
+    return document(title, head + main, refresh=refresh)
 
 
 def charts_of(records: Sequence[Record]) -> list[Chart]:
@@ -66,9 +67,9 @@ def _sections(
     rows = summarise(records)
     yield "overview", "Overview", overview(rows, looks) + said(rows)
     if drawn["figures"]:
-        yield "figures", "The paper’s figures", _grid(drawn["figures"], "figures")
+        yield "figures", "The paper’s figures", grid(drawn["figures"], "figures")
     if drawn["curves"]:
-        yield "curves", "Learning curves", _grid(drawn["curves"], "curves")
+        yield "curves", "Learning curves", grid(drawn["curves"], "curves")
     pairs = improvements(records)
     if pairs:
         yield "comparison", "Which is better", f'<p class="about">{ABOUT_PAIRS}</p>' + comparison(pairs, looks)
@@ -85,12 +86,13 @@ def _trust(charts: Sequence[Chart]) -> str:
     for chart in charts:
         by_task[chart.tasks[0]].append(chart)
     return "".join(
-        f'<div class="group"><h3 class="task">{esc(task)}</h3>{_grid(each, f"trust{number}")}</div>'
+        f'<div class="group"><h3 class="task">{esc(task)}</h3>{grid(each, f"trust{number}")}</div>'
         for number, (task, each) in enumerate(by_task.items())
     )
 
 
-def _grid(charts: Sequence[Chart], prefix: str) -> str:
+def grid(charts: Sequence[Chart], prefix: str) -> str:
+    """Charts beside and below each other; the prefix tells their ids from those of other grids."""
     return f'<div class="grid">{"".join(_figure(chart, f"{prefix}{n}") for n, chart in enumerate(charts))}</div>'
 
 
@@ -115,11 +117,16 @@ def _header(records: Sequence[Record], title: str, made: datetime, links: str, *
     if refresh:
         facts.append("watched: reloads itself")
     versions = _versions(records)
+    below = (f"<p class=versions>{esc(versions)}</p>" if versions else "") + _shared(records)
+    return header(title, facts, below, links)
+
+
+def header(title: str, facts: Sequence[str], below: str, links: str) -> str:
+    """The head of a page: its title, facts and what is below them as HTML, links to its sections."""
     return (
         f'<header><div class="top"><h1>{esc(title)}</h1><button type="button" id="theme" '
         'aria-label="light or dark" title="light or dark">◐</button></div>'
-        f'<p class="facts">{" · ".join(facts)}</p>'
-        f"{f'<p class=versions>{esc(versions)}</p>' if versions else ''}{_shared(records)}<nav>{links}</nav></header>"
+        f'<p class="facts">{" · ".join(facts)}</p>{below}<nav>{links}</nav></header>'
     )
 
 
@@ -169,7 +176,8 @@ def _filters(variants: Mapping[Variant, Sequence[Record]]) -> str:
     )
 
 
-def _document(title: str, body: str, *, refresh: bool) -> str:
+def document(title: str, body: str, *, refresh: bool = False) -> str:
+    """A whole page around its body, in the look of all pages here; nothing in it loads anything or runs a script."""
     assets = resources.files("m2ac.report")
     style, script = (assets.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     colours = data_colours([body])

@@ -103,7 +103,7 @@ def _reached(run: Record) -> int:
 
 
 def improvements(records: Sequence[Record]) -> list[Improvement]:
-    """Every pair of variants of a task that have at least two scores each, the one that is better more often first."""
+    """Every pair of variants of a task that have at least two scores each, the one that wins more often first."""
     groups = {variant: scores_of(runs).values for variant, runs in by_variant(records).items()}
     found = []
     for one, other in itertools.combinations(groups, 2):

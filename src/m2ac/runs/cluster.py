@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +49,8 @@ def run_on_ray(
     ray = _connected(address)
     try:
         task = _task(ray, needs, board)
-        return _until_all_ended(ray, partial(task.remote, store=store), book, board, kept)
+        start = partial(task.remote, store=store, with_gpu=needs.gpus > 0)
+        return _until_all_ended(ray, start, book, board, kept)
     finally:
         ray.shutdown()
 
@@ -88,7 +89,6 @@ def _connected(address: str) -> Any:
         import ray
     except ImportError:
         raise ConfigError("--ray needs Ray; pip install 'm2ac[ray]', or leave it out to run here") from None
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a run without a GPU sees none
     try:
         _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -148,20 +148,26 @@ def _result(ray: Any, reference: Any) -> tuple[int, str]:
     return code, said
 
 
-def _train(name: str, arguments: Sequence[str], directory: str, store: str | None) -> tuple[int, str]:
+def _train(
+    name: str, arguments: Sequence[str], directory: str, *, store: str | None, with_gpu: bool
+) -> tuple[int, str]:
     """On a node: one run to its end; the exit code and the last words."""
+    # Ray hides no GPU from a task that asks for none, and JAX takes most of the memory of the first that it sees.
+    surroundings = os.environ | ({} if with_gpu else {"JAX_PLATFORMS": "cpu"})
     if store is None:
-        return _in_process(Job(name, tuple(arguments), Path(directory), 0))
+        return _in_process(Job(name, tuple(arguments), Path(directory), 0), surroundings)
     with tempfile.TemporaryDirectory(prefix="m2ac-") as folder:
         job = Job(name, tuple(arguments), Path(folder) / name, 0)
         with Store(store).mirrored(name, job.directory):
-            return _in_process(job)
+            return _in_process(job, surroundings)
 
 
-def _in_process(job: Job) -> tuple[int, str]:
+def _in_process(job: Job, surroundings: Mapping[str, str]) -> tuple[int, str]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with open(job.log, "ab") as log:
-        process = subprocess.Popen([*worker(), *job.command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*worker(), *job.command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=surroundings
+        )
     try:
         process.wait()
     except BaseException:  # cancelled: the run is saved
