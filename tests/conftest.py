@@ -20,7 +20,7 @@ for ignored, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGH
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, usual)
 
-PARTS_WITH_SHAPES = ["networks", "replay", "dynamics", "imagination", "learners", "algorithms"]
+PARTS_WITH_SHAPES = ["networks", "replay", "dynamics", "imagination", "learners", "algorithms", "trust"]
 install_import_hook([f"m2ac.{part}" for part in PARTS_WITH_SHAPES], "beartype.beartype")
 
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "eval": "training:evaluate",
     "video": "filming:video",
     "export": "exporting:export",
+    "trust": "trusting:trust",
     "reproduce": "reproducing:reproduce",
     "report": "reporting:report",
     "envs": "showing:envs",
@@ -35,6 +36,7 @@ m2ac: reinforcement learning that knows when to trust its model
   m2ac eval RUN      score a trained run
   m2ac video RUN     film a trained run
   m2ac export RUN    a trained policy for use without m2ac: NumPy, StableHLO, ONNX
+  m2ac trust RUN     whether its model deserves its trust, on fresh real episodes, and how far
   m2ac reproduce NAME  the runs of a figure of the paper, many at once, and a page that shows it
   m2ac report DIR…   one page of all runs in a directory: scores, curves, what the trust was worth
   m2ac envs          the tasks that are known by name

@@ -67,7 +67,7 @@ def report(args: list[str]) -> int:
         count = write_figures(paths, Path(wanted.figures))
         print(f"figures: {visible(wanted.figures)} ({count} charts as SVG and PNG)")
     if wanted.open:
-        _show(out)
+        show_page(out)
     if wanted.watch:
         _watch(paths, out, title, seen)
     return 0
@@ -83,7 +83,7 @@ def make_page(
     from m2ac.report.page import page
     from m2ac.runs import disk
 
-    records = _collect(paths, warn=_warn)
+    records = _collect(paths, warn=warn)
     text = page(records, title=title, figures=(figures or _of_experiments(paths))(records), refresh=refresh)
     with disk.writing(out, "give another --out"):
         disk.write_atomically(out, text)
@@ -129,7 +129,7 @@ def film_best(paths: Sequence[Path]) -> None:
     for record in best_of_tasks(list(runs.values())):
         if record.film is None:
             print(f"filming {visible(record.name)}", file=sys.stderr, flush=True)
-            film = film_or_none(record.name, warn=_warn)
+            film = film_or_none(record.name, warn=warn)
             if film is not None:
                 with disk.writing(Path(record.name) / FILM, "leave out --films"):
                     disk.write_atomically(Path(record.name) / FILM, [film])
@@ -162,7 +162,7 @@ def _watch(paths: Sequence[Path], out: Path, title: str, seen: object) -> None:
             except UserError as error:  # runs are moved, disks are full, and then they are not any more
                 if str(error) != told:
                     told = str(error)
-                    _warn(told)
+                    warn(told)
     except KeyboardInterrupt:
         make_page(paths, out, title)
         _tell(out)
@@ -187,16 +187,18 @@ def _named(path: Path) -> str:
     return str(path) if path.name else path.resolve().name or str(path)
 
 
-def _show(out: Path) -> None:
+def show_page(out: Path) -> None:
+    """Open the page in the browser."""
     import webbrowser
 
     if not webbrowser.open(out.resolve().as_uri()):
-        _warn(f"there is no browser to be found; open {out} yourself")
+        warn(f"there is no browser to be found; open {out} yourself")
 
 
 def _tell(out: Path) -> None:
     print(f"report: {visible(str(out))}", flush=True)
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Tell of something that is left out or done otherwise."""
     print(f"warning: {visible_line(text)}", file=sys.stderr, flush=True)

@@ -21,6 +21,7 @@
   }
 
   function apply() {
+    if (!one('.filters')) return; // such a page shows everything
     off = Object.fromEntries(facets.map((facet) => [facet, new Set()]));
     for (const chip of chips) if (!chip.checked) off[chip.dataset.facet].add(chip.value);
 
