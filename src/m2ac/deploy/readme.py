@@ -23,8 +23,8 @@ action = policy(obs)  # one observation, or a batch of them
 _STABLEHLO = f"""\
 ## policy.stablehlo: StableHLO
 
-`pip install jax`, of the version {jax.__version__} or newer; it runs on CPU, CUDA, ROCm and TPU. Observations come as a batch of
-float32; each size of batch is compiled once.
+`pip install jax`, of the version {jax.__version__} or newer; it runs on CPU, CUDA, ROCm and TPU. Observations come as
+a batch of float32; each size of batch is compiled once.
 
 ```python
 import jax

@@ -50,8 +50,9 @@ def observations_around(seen: NDArray[np.float32], *, seed: int = 0) -> NDArray[
     rows[real:EXTREME] += spread * rng.standard_normal(rows[real:EXTREME].shape)
     far = rows[EXTREME:]
     # From one such number to all of them.
-    far[rng.random(far.shape) < rng.random((len(far), 1))] = FAR
-    rows[EXTREME:] = far * rng.choice([-1.0, 1.0], size=far.shape)
+    chosen = rng.random(far.shape)
+    chosen = chosen <= np.maximum(rng.random((len(far), 1)), chosen.min(axis=1, keepdims=True))
+    rows[EXTREME:] = np.where(chosen, rng.choice([-FAR, FAR], size=far.shape), far)
     return rows.astype(np.float32)
 
 
@@ -67,7 +68,7 @@ def verify(
         start = time.perf_counter_ns()
         found.append(act(row))
         nanoseconds.append(time.perf_counter_ns() - start)
-    allowed = TOLERANCE + (rounding(network, obs) / 2 if reorders else 0.0)
+    allowed = TOLERANCE + (rounding(network, obs) / 2 + _last_digit(network) if reorders else 0.0)
     largest = np.zeros(len(obs))
     for action, right in zip((np.stack(found), act(obs)), expected, strict=True):
         if action.shape != right.shape or action.dtype != right.dtype:
@@ -85,6 +86,12 @@ def verify(
         largest = np.maximum(largest, difference.max(axis=1))
     median, slow = (float(np.percentile(nanoseconds, share)) / 1e3 for share in (50, 99))
     return Verdict(float(largest[:EXTREME].max()), float(largest[EXTREME:].max()), median, slow)
+
+
+def _last_digit(network: Network) -> F64:
+    """What the last digit of an action is worth, relative to its range; much, where the bounds are far from zero."""
+    largest = np.maximum(np.abs(network.low), np.abs(network.high))
+    return np.spacing(largest).astype(np.float64) / (2 * network.half)
 
 
 def rounding(network: Network, obs: NDArray[np.float32]) -> F64:
