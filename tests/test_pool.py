@@ -262,6 +262,12 @@ def test_what_a_run_said_is_one_line_that_steers_no_terminal(tmp_path):
     assert len(last_words(job)) < 3000
 
 
+def test_a_run_that_was_done_before_it_was_stopped_is_finished(tmp_path):
+    job = Job("run", (), tmp_path, 1000)
+    (tmp_path / "DONE").touch()
+    assert verdict(job, 1, "", began_at=0, attempt=1, retries=1, stopped=True) == Outcome(job, "finished", 1)
+
+
 def test_an_exit_without_an_end_is_a_failure(tmp_path):
     job = Job("run", (), tmp_path / "run", 1000)
     assert verdict(job, 0, "", began_at=0, attempt=1, retries=1, stopped=False) == 2

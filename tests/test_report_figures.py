@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from m2ac.cli import main
+from m2ac.experiments.sweep import figures_of
 from m2ac.report.figures import base_task, noise_of, paper_figures
 from m2ac.report.rendering import svg
+from m2ac.runs.collecting import collect
 from tests.test_report_page import HOSTILE, record, write_run
 
 NOISY = "HalfCheetah-Noisy2"
@@ -87,6 +89,27 @@ def test_a_run_that_diverged_is_left_out_and_said(drawing):
 def test_there_is_no_figure_before_a_run_is_finished():
     unfinished = [record(0, state="unfinished"), record(1, math.nan)]
     assert paper_figures("noisy", unfinished) == []
+
+
+def test_runs_of_two_scales_are_two_figures_though_they_have_the_same_names(tmp_path):
+    for scale in ("smoke", "desk"):
+        for seed in range(2):
+            write_run(tmp_path / scale / f"run{seed}", seed=seed)
+            config = {"env": NOISY, "algo": "m2ac", "horizon": 1, "seed": seed, "steps": 500}
+            (tmp_path / scale / f"run{seed}" / "config.json").write_text(json.dumps(config))
+        note = {"experiment": "noisy", "runs": ["run0", "run1"]}
+        (tmp_path / scale / "noisy.experiment.json").write_text(json.dumps(note))
+
+    def drawn(*paths):
+        return [(chart.title, len(chart.figure.axes[0].collections[-1].get_offsets())) for chart in charts(paths)]
+
+    def charts(paths):
+        return figures_of(collect(paths, warn=pytest.fail), paths)
+
+    title = "Noisy environments with very few interactions"
+    assert drawn(tmp_path) == [(f"{title} (desk)", 2), (f"{title} (smoke)", 2)]
+    assert drawn(tmp_path / "desk") == [(title, 2)]
+    assert drawn(tmp_path / "desk" / "run0") == []
 
 
 @pytest.mark.parametrize("name", ["motivating", "benchmarks", "noisy", "ablation-mode"])

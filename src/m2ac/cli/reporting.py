@@ -78,35 +78,30 @@ def make_page(
 ) -> Path:
     """Write the page of all runs among the paths and below them, and say where it is.
 
-    `figures` adds charts to it; without, those of the experiments that left a note in one of the paths.
+    `figures` adds charts to it; without, those of the experiments that left a note beside the runs.
     """
+    from m2ac.experiments.sweep import figures_of
     from m2ac.report.page import page
     from m2ac.runs import disk
 
     records = _collect(paths, warn=warn)
-    text = page(records, title=title, figures=(figures or _of_experiments(paths))(records), refresh=refresh)
+    added = figures(records) if figures is not None else figures_of(records, paths)
+    text = page(records, title=title, figures=added, refresh=refresh)
     with disk.writing(out, "give another --out"):
         disk.write_atomically(out, text)
     return out
 
 
-def _of_experiments(paths: Sequence[Path]) -> Figures:
-    """The paper's figures of which the paths have runs."""
-    from m2ac.experiments.sweep import find_sweeps
-
-    sweeps = find_sweeps(paths)
-    return lambda records: [chart for sweep in sweeps for chart in sweep.charts(records)]
-
-
 def write_figures(paths: Sequence[Path], folder: Path) -> int:
     """Write every chart of the page as two files and say how many charts there are."""
+    from m2ac.experiments.sweep import figures_of
     from m2ac.report.charts import apart
     from m2ac.report.page import charts_of
     from m2ac.report.rendering import image
     from m2ac.runs import disk
 
     records = _collect(paths, warn=lambda _: None)  # the page has told it
-    charts = apart([*charts_of(records), *_of_experiments(paths)(records)])
+    charts = apart([*charts_of(records), *figures_of(records, paths)])
     with disk.writing(folder, "give another --figures"):
         folder.mkdir(parents=True, exist_ok=True)
         for chart in charts:

@@ -109,9 +109,8 @@ def reproduce(args: list[str]) -> int:
     code = _exit_code(_run(jobs, workers, wanted, store=wanted.out if elsewhere else None))
     begun = [out / name for name in names if (out / name / "config.json").exists()]
     if wanted.report and begun:
-        page = make_page(
-            begun, out / f"{experiment.name}.html", experiment.title, Sweep(experiment, frozenset(names)).charts
-        )
+        sweep = Sweep(experiment, out.resolve(), frozenset(names))
+        page = make_page(begun, out / f"{experiment.name}.html", experiment.title, sweep.charts)
         print(f"report: {visible(str(page))}")
     return code
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 
@@ -32,5 +33,7 @@ class Record:
     """A row per cycle, as in `metrics.jsonl`."""
     shared: str = ""
     """What was set for all runs of its algorithm in a report alike, and so is not among the settings."""
+    folder: Path | None = None
+    """The resolved directory that its own lies in."""
     film: bytes | None = field(default=None, repr=False)
     """An animated WebP of the policy, where one was made."""

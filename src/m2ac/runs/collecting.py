@@ -108,6 +108,7 @@ def read_record(path: Path, *, name: str | None = None) -> Record:
         command=_command(config, apart),
         evals=[dict(row) for row in run.read_evals()],
         metrics=run.read_metrics(),
+        folder=path.resolve().parent,
         film=_film(path / FILM),
     )
 

@@ -114,7 +114,7 @@ def verdict(
     job: Job, code: int, said: str, *, began_at: int, attempt: int, retries: int, stopped: bool
 ) -> Outcome | int:
     """How a run ended, or the number of the next attempt, which is 1 where it came further than it had been."""
-    if code == 0 and job.done:
+    if job.done:  # which a run writes last
         return Outcome(job, "finished", attempt)
     if stopped:
         return Outcome(job, "stopped", attempt)
