@@ -141,6 +141,14 @@ def test_probability_of_improvement_is_told_for_pairs_with_two_seeds_each():
     assert "75 %" not in page(runs[:3], title="t", made=MADE)
 
 
+def test_a_run_that_is_still_learning_neither_loses_nor_counts_in_the_time():
+    runs = [record(s, 9.0) for s in range(2)]
+    learning = [record(s, 1.0, state="unfinished", steps=1000) for s in range(2, 4)]
+    assert improvements([*runs, *(replace(run, algo="mbpo") for run in learning)]) == []
+    (row,) = summarise([*runs, *learning])
+    assert row.seconds == 120  # 60 s in 1000 steps, of which the finished ones have 2000
+
+
 def test_runs_that_differ_in_the_seed_alone_are_one_variant():
     groups = by_variant(
         [record(1), record(0), record(0, settings="mask.rate=0.5"), record(0, algo="sac", horizon=None)]

@@ -22,8 +22,8 @@ REFRESH = 5
 
 ABOUT_PAIRS = (
     "How likely a run of one variant is to end with a higher return than one of another, where both have at least two "
-    "runs; each is judged at its own end, however many steps that took. Where every run of one beats every run of the "
-    "other the interval has no width, however few they are."
+    "finished runs; each is judged at its own end, however many steps that took. Where every run of one beats every "
+    "run of the other the interval has no width, however few they are."
 )
 
 PACKAGES = ("m2ac", "jax", "numpy", "gymnasium", "mujoco")

@@ -23,7 +23,7 @@ def overview(rows: Sequence[Summary], looks: Mapping[Variant, Style]) -> str:
         ("Final return", "number", "Mean over runs of the last evaluation ± one standard deviation over runs"),
         ("IQM", "number", "Interquartile mean over runs, and its 90 % bootstrap interval"),
         ("Best evaluation", "number", "The highest mean return that one evaluation of one run has had"),
-        ("Time per run", "number", "Mean over runs"),
+        ("Time per run", "number", "Mean over the finished runs, of all where none is"),
     ]
     body = [(f'data-of="{esc(row.variant.tag)}"', _overview_cells(row, looks)) for row in rows]
     return _table(headings, body, "scores")

@@ -48,7 +48,7 @@ class Summary(NamedTuple):
     interval: Interval | None
     best: Evaluation | None
     seconds: float | None
-    """Of a run, in the mean."""
+    """Of a run, in the mean over the finished ones where there are any."""
 
 
 class Improvement(NamedTuple):
@@ -69,7 +69,8 @@ def _summary(variant: Variant, runs: Sequence[Record]) -> Summary:
     scores = scores_of(runs)
     known, diverged = finite(scores.values)
     some, several = known.size > 0, known.size > 1
-    times = [time for time in map(seconds, runs) if math.isfinite(time)]
+    done = [run for run in runs if run.state == "finished"]
+    times = [time for time in map(seconds, done or runs) if math.isfinite(time)]
     of_all = [each for run in runs for each in evaluations(run) if math.isfinite(each.score)]
     reached = [_reached(run) for run in runs]
     return Summary(
@@ -103,8 +104,9 @@ def _reached(run: Record) -> int:
 
 
 def improvements(records: Sequence[Record]) -> list[Improvement]:
-    """Every pair of variants of a task that have at least two scores each, the one that wins more often first."""
-    groups = {variant: scores_of(runs).values for variant, runs in by_variant(records).items()}
+    """Every pair of variants of a task with at least two finished runs each, the one that wins more often first."""
+    finished = [record for record in records if record.state == "finished"]
+    groups = {variant: scores_of(runs).values for variant, runs in by_variant(finished).items()}
     found = []
     for one, other in itertools.combinations(groups, 2):
         x, y = ([-math.inf if math.isnan(score) else score for score in groups[each]] for each in (one, other))
