@@ -77,7 +77,7 @@ class Grey(Drawn):
         return np.zeros((24, 32), np.uint8)
 
 
-class Failing(Drawn):
+class FailingToDraw(Drawn):
     """It has a mistake where it draws."""
 
     def render(self) -> Any:

@@ -97,7 +97,7 @@ def test_the_episodes_are_those_of_an_evaluation() -> None:
     [
         ("Blank", ["render returned None", "step 0 of episode 0", "(height, width, 3)"]),
         ("Grey", ["render returned an array uint8(24, 32)", "(height, width, 3)"]),
-        ("Failing", ["ZeroDivisionError: no width", "drawn_envs.py", "step 0", "mend it there"]),
+        ("FailingToDraw", ["ZeroDivisionError: no width", "drawn_envs.py", "step 0", "mend it there"]),
         ("WithoutPygame", ["pygame is not installed", "pip install pygame"]),
     ],
 )
