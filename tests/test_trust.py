@@ -18,7 +18,7 @@ from m2ac.dynamics.ensemble import init_ensemble
 from m2ac.report.trust_page import trust_page
 from m2ac.trust import calibration, places, ranking, suggest, telling
 from m2ac.trust.findings import About, Played, find, quantiles
-from m2ac.trust.measure import Fresh, Masked, Measured, measure, starts_of
+from m2ac.trust.measure import Fresh, Masked, Measured, kept_at, measure, starts_of
 from m2ac.trust.resampling import RESAMPLES, Interval, interval, resampled
 from m2ac.trust.suggest import Rule
 from m2ac.types import Transition
@@ -54,6 +54,7 @@ def measured(**changes) -> Measured:
     count = len(fresh.episode)
     masked = Masked(
         error=np.tile(np.linspace(0.1, 1.0, 10)[:, None], count // 5),
+        score=np.zeros((10, count // 5)),
         alive=np.ones((10, count // 5), dtype=bool),
         keep=np.ones((10, count // 5), dtype=bool),
         episode=fresh.episode[::5],
@@ -190,6 +191,7 @@ def test_the_model_alone_is_off_by_what_the_world_moves():
     np.testing.assert_allclose(np.nanmedian(found.open_loop, axis=1), [1, 2, 3, 4, 5], rtol=1e-4)
     np.testing.assert_allclose(np.median(found.masked.error, axis=1), [1, 2, 3, 4, 5], rtol=1e-4)
     assert found.masked.error.shape == (5, EPISODES * (30 - 4))
+    assert kept_at(found.masked, 0.25).sum(axis=1).tolist() == [EPISODES * 26 // 4] * 5
     kept = quantiles(found.masked.error, found.masked.keep)
     starts = EPISODES * 26
     assert kept.rows.tolist() == [starts * (5 - h) // 12 for h in range(5)]  # ⌊(H − h)/(2(H + 1)) · B⌋
@@ -254,7 +256,22 @@ def test_the_suggestion_on_curves_that_are_known():
     assert found.rate_absolute.value == 1.0
     assert suggest.suggest(given, "ovr", Rule(threshold=0.8, gain=0.5)).horizon.value == 8
     assert suggest.suggest(given, "ovr", Rule(gain=0.5)).rate.value == 0.8  # 1 is below 2.8/2, and (80 + 50)/85 is not
-    assert any("by the absolute error the rate would be 1" in doubt for doubt in found.doubts)
+    most = suggest.suggest(given._replace(relative=np.where(score >= 2, 10.0, 1.0)), "ovr", Rule(gain=0.5))
+    assert most.rate.value == 0.5  # (40 + 100)/50 is 2.8, below 6.4/2, and (40 + 150)/55 is not
+    assert any("by the absolute error the rate would be 1" in doubt for doubt in most.doubts)
+
+
+def test_the_length_is_that_of_the_rows_which_the_suggested_rate_keeps():
+    # Half of the rollouts go wrong at once, and the score knows it. All rows together bear nothing.
+    given = measured()
+    bad = np.arange(len(given.masked.episode)) % 2 == 0
+    error = np.where(bad, 9.0, given.masked.error)
+    masked = given.masked._replace(error=error, score=np.tile(bad * 1.0, (10, 1)), keep=given.masked.keep & ~bad)
+    knows = np.arange(900) % 2 == 0
+    given = given._replace(masked=masked, scores={"ovr": knows * 1.0}, relative=np.where(knows, 9.0, 1.0))
+    found = suggest.suggest(given, "ovr", Rule(gain=0.7))
+    assert (found.rate.value, found.horizon.value) == (0.5, 5.0)  # 1 is below 0.3 · 5, and (50 + 45)/55 is not
+    assert (found.horizon_of_paper.value, found.horizon_of_all.value) == (5.0, 0.0)
 
 
 def test_few_data_and_a_length_without_an_end_are_doubted():

@@ -51,19 +51,20 @@ def _sections(found: Findings) -> Iterator[tuple[str, str, str]]:
 def _short(found: Findings) -> str:
     suggestion = found.suggestion
     doubts = "".join(f"<li>{esc(doubt)}</li>" for doubt in doubts_of(found))
-    horizon, of_all = suggestion.horizon, suggestion.horizon_of_all
+    horizon, of_paper, of_all = suggestion.horizon, suggestion.horizon_of_paper, suggestion.horizon_of_all
     more = " or more" if horizon.value == suggestion.looked else ""
     return (
         f"{_facts(_short_rows(found))}<h3>What this task would bear</h3>"
         f'<div class="command"><code>{esc(options(found))}</code><button type="button" class="copy">copy</button></div>'
-        f'<p class="about"><b>Rollout length {horizon.value:.0f}{more}</b>{_around(horizon, 0)}: the longest at which '
-        f"the median row that a mask with the paper’s rates keeps is off by at most {suggestion.rule.threshold:g} "
-        "spreads of the observation (at ½, three quarters of the variance are still explained). Without a mask it "
-        f"would be {of_all.value:.0f}{_around(of_all, 0)}.</p>"
         f'<p class="about"><b>Mask rate {suggestion.rate.value:g}</b>{_around(suggestion.rate, 2)}: the largest at '
         f"which the kept rows’ mean error, in what the model itself expects, is at least "
         f"{100 * suggestion.rule.gain:.0f} % below that of all rows; 1 means that dropping pays at no rate. A smaller "
-        "rate drops more than it need, not too little.</p>"
+        "rate keeps out more of the error, and leaves fewer rows to learn from.</p>"
+        f'<p class="about"><b>Rollout length {horizon.value:.0f}{more}</b>{_around(horizon, 0)}: the longest at which '
+        f"the median row that a mask with this rate keeps is off by at most {suggestion.rule.threshold:g} spreads of "
+        "the observation (at ½, three quarters of the variance are still explained). Without a mask it would be "
+        f"{of_all.value:.0f}{_around(of_all, 0)}, with the paper’s rates, which keep ever fewer rows, "
+        f"{of_paper.value:.0f}{_around(of_paper, 0)}.</p>"
         f'<p class="about">This is a rule of thumb for where to begin, not a promise of returns: it knows the states '
         "that this policy visits now, and neither what a longer training changes nor what the learner makes of the "
         "rows. Brackets hold 90 % of what resampled episodes say; with few episodes they are too narrow.</p>"

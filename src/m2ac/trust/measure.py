@@ -33,8 +33,9 @@ class Masked(NamedTuple):
     """Model rollouts from real states with the actions really taken, ranked at every step as in training."""
 
     error: Float[ndarray, "H B"]  # of the observation: root mean square, in spreads
-    alive: Bool[ndarray, "H B"]
-    keep: Bool[ndarray, "H B"]
+    score: Float[ndarray, "H B"]
+    alive: Bool[ndarray, "H B"]  # and scored
+    keep: Bool[ndarray, "H B"]  # by the paper's rates; see `kept_at` for others
     episode: Int[ndarray, "B"]
 
 
@@ -133,11 +134,19 @@ def _masked(ensemble: Ensemble, fresh: Fresh, how: Imagination, score: Score, ho
     off = (imagined - real) / np.asarray(ensemble.input_std, dtype=np.float64)[: real.shape[-1]]
     return Masked(
         error=np.sqrt(np.mean(np.square(off), axis=-1)),
+        score=np.asarray(rolling.rollout.uncertainty),
         # What is not finite left its zeros behind, which are no prediction.
         alive=np.asarray(rolling.rollout.alive) & np.isfinite(np.asarray(rolling.rollout.uncertainty)),
         keep=np.asarray(rolling.rollout.keep),
         episode=fresh.episode[starts],
     )
+
+
+def kept_at(masked: Masked, rate: float) -> Bool[ndarray, "H B"]:
+    """What a mask with this rate at every step would keep of the rollouts: which rows go on does not depend on it."""
+    mask = rank_mask(mask_rates(rate, len(masked.error)))
+    steps = enumerate(zip(masked.score, masked.alive, strict=True))
+    return np.stack([np.asarray(mask(jnp.asarray(u), jnp.asarray(alive), jnp.int32(h))) for h, (u, alive) in steps])
 
 
 @compile_for_ensemble(static_argnames="how")

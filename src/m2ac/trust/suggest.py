@@ -1,7 +1,7 @@
 """A rollout length and a mask rate that the task would bear: a rule of thumb, not a theorem.
 
-The length is the longest at which the rows that a mask with the paper's rates keeps are still close to what really
-happened. The rate is the largest at which dropping still pays. Both come with what other episodes would have said.
+The rate is the largest at which dropping still pays. The length is the longest at which the rows that a mask with this
+rate keeps are still close to what really happened. Both come with what other episodes would have said.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from m2ac.trust.measure import Masked, Measured
+from m2ac.trust.measure import Masked, Measured, kept_at
 from m2ac.trust.ranking import RATES, kept_error, places
 from m2ac.trust.resampling import Interval, interval, resampled
 
@@ -42,7 +42,8 @@ class Suggestion(NamedTuple):
     """What the rule says, and what speaks against relying on it."""
 
     rule: Rule
-    horizon: Estimate  # steps; of the rows that the mask keeps
+    horizon: Estimate  # steps; of the rows that a mask with the suggested rate keeps
+    horizon_of_paper: Estimate  # of those that the paper's rates keep: ever fewer
     horizon_of_all: Estimate  # of all rows, as without a mask
     looked: int  # steps looked at: a length that equals it may be longer still
     rate: Estimate  # by the error in units of what the model expects; 1: nothing is gained by dropping
@@ -53,11 +54,11 @@ class Suggestion(NamedTuple):
 def suggest(measured: Measured, score: str, rule: Rule) -> Suggestion:
     """The rule on what was measured; `score` is that of the mask."""
     masked, episode = measured.masked, measured.fresh.episode
-    horizon = _horizon(masked, masked.keep, rule)
     rate = _rate(measured.scores[score], measured.relative, episode, rule)
     found = Suggestion(
         rule,
-        horizon=horizon,
+        horizon=_horizon(masked, kept_at(masked, rate.value), rule),
+        horizon_of_paper=_horizon(masked, masked.keep, rule),
         horizon_of_all=_horizon(masked, masked.alive, rule),
         looked=len(masked.error),
         rate=rate,
@@ -121,7 +122,7 @@ def _doubts(measured: Measured, found: Suggestion) -> list[str]:
         said.append(f"{broken} predictions are not finite numbers; they are left out, which flatters the model")
     if found.horizon.value == found.looked:
         said.append(f"the length is all that was looked at; a longer --horizon than {found.looked} may show more")
-    elif np.isnan(medians(measured.masked, measured.masked.keep)[int(found.horizon.value)]):
+    elif np.isnan(medians(measured.masked, kept_at(measured.masked, found.rate.value))[int(found.horizon.value)]):
         said.append(
             f"fewer than {LEAST_KEPT} rows are kept at step {found.horizon.value + 1:.0f}; nothing is known beyond"
         )

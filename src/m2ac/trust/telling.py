@@ -67,9 +67,9 @@ def _suggestion(each: Suggestion) -> dict[str, Any]:
     return {**each.rule._asdict(), **estimates, "looked": each.looked, "doubts": each.doubts}
 
 
-def between(interval: Interval | None, form: str = "{:.2f}") -> str:
+def between(interval: Interval | None, form: str) -> str:
     """(0.3 to 0.5), or nothing."""
-    return "" if interval is None else f" ({form.format(interval.low)} to {form.format(interval.high)})"
+    return "" if interval is None else f" ({interval.low:{form}} to {interval.high:{form}})"
 
 
 def options(found: Findings) -> str:
@@ -131,11 +131,12 @@ def lines(found: Findings) -> list[str]:
         f"calibration     the 90 % intervals hold {100 * _inside(found, 0.9):.0f} % of the observations and "
         f"{100 * float(found.calibration.inside[LEVELS == 0.9, 0][0]):.0f} % of the rewards{_named(found)}",
         f"reward          off by {found.reward.in_spreads:.3f} spreads, bias {found.reward.bias:+.3g}"
-        f"{between(found.reward.bias_between, '{:.2g}')}",
+        f"{between(found.reward.bias_between, '.2g')}",
         f"termination     {termination_said(found.termination)}",
         f"on its own      {_drift(found.alone)}",
-        f"suggestion      {options(found)}: length{between(suggestion.horizon.interval, '{:.0f}')}, "
-        f"rate{between(suggestion.rate.interval)}; a rule of thumb",
+        f"suggestion      {options(found)}, a rule of thumb; length {suggestion.horizon.value:.0f}"
+        f"{between(suggestion.horizon.interval, '.0f')}, rate {suggestion.rate.value:g}"
+        f"{between(suggestion.rate.interval, 'g')}",
         *(f"  but           {doubt}" for doubt in doubts_of(found)),
     ]
 
