@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from m2ac.algorithms.numbers import mean_of_finite
 from m2ac.report import trust_pictures as pictures
 from m2ac.report.markup import NOTHING, esc, percent, plural, score, whole
 from m2ac.report.page import document, grid, header
@@ -74,19 +75,18 @@ def _short(found: Findings) -> str:
 
 def _short_rows(found: Findings) -> list[tuple[str, str]]:
     about, measured = found.about, found.measured
-    worth, ranks = found.worth[about.score], found.ranks[about.score]
+    worth = found.worth[about.score]
     inside = float(found.calibration.obs[LEVELS == 0.9][0])
     totals = [each.total for each in about.played]
     return [
         (
             "one step ahead",
-            f"off by {np.mean(measured.error):.3g} spreads of the data, {np.mean(measured.relative):.2f} times what "
-            "the model expects",
+            f"off by {mean_of_finite(measured.error):.3g} spreads of the data, "
+            f"{mean_of_finite(measured.relative):.2f} times what the model expects",
         ),
         (
             f"the mask’s score, {pictures.NAMES[about.score]}",
-            f"gains {gained(worth.relative)} of what an oracle could, rank correlation {signed(ranks.relative)}; by "
-            f"the absolute error {gained(worth.absolute)}, {signed(ranks.absolute)}",
+            f"gains {gained(worth.relative)} of what an oracle could; by the absolute error {gained(worth.absolute)}",
         ),
         ("intervals of 90 %", f"hold {100 * inside:.0f} % of the observations"),
         ("the model on its own", _drift(found)),
@@ -159,7 +159,7 @@ def _calibrated(found: Findings) -> str:
         ("reward, mean absolute error", f"{reward.absolute:.3g}, which is {reward.in_spreads:.3g} of its spread"),
         (
             "reward, bias",
-            f"{signed(reward.bias, 3)}{_interval(reward.bias_between, '.2g')}; above 0 the model promises too much",
+            f"{signed(reward.bias, '+.3g')}{_interval(reward.bias_between, '.2g')}; above 0 it promises too much",
         ),
         ("termination", termination_said(termination)),
     ]

@@ -35,9 +35,9 @@ MANY = 40
 Numbers = NDArray[np.float64]
 
 
-def signed(value: float, digits: int = 2) -> str:
-    """+0.22 or −0.3."""
-    return NOTHING if np.isnan(value) else f"{value:+.{digits}g}".replace("-", "−")
+def signed(value: float, form: str = "+.2f") -> str:
+    """+0.22 or −0.30."""
+    return NOTHING if np.isnan(value) else f"{value:{form}}".replace("-", "−")
 
 
 def _side_by_side(rows: int, columns: int, *, width: float, height: float) -> tuple[Figure, list[list[Axes]]]:

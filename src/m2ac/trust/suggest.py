@@ -20,6 +20,9 @@ FEW_EPISODES, FEW_ROWS = 5, 500
 LEAST_KEPT = 20
 """Rows that a median of a rollout step needs."""
 
+MODEST = 0.7
+"""A model whose mean error is below so much of what it expects is better than it says."""
+
 SURE = 0.95
 """The share of resamples in which a mask must gain anything at all, or it is not said to."""
 
@@ -132,6 +135,10 @@ def _doubts(measured: Measured, found: Suggestion) -> list[str]:
         said.append(
             f"at no rate does dropping by this score take away {100 * found.rule.gain:g} % of the relative error: it "
             "does not tell where the model is wrong, or the model is as good as it says"
+        )
+    elif np.mean(measured.relative[np.isfinite(measured.error)]) < MODEST:
+        said.append(
+            "the model is better than it says of itself, in the mean; there is little that a mask need keep out"
         )
     if abs(found.rate.value - found.rate_absolute.value) > 0.2:
         said.append(

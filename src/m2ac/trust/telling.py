@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from m2ac.algorithms.numbers import mean_of_finite
 from m2ac.trust.calibration import LEVELS, TerminationQuality
 from m2ac.trust.findings import Findings, Quantiles, Worth
 from m2ac.trust.places import name_of
@@ -30,8 +31,8 @@ def numbers(found: Findings) -> dict[str, Any]:
         "episodes": [each._asdict() for each in about.played],
         "transitions": len(found.measured.error),
         "error": {
-            "absolute": float(np.mean(found.measured.error)),
-            "relative": float(np.mean(found.measured.relative)),
+            "absolute": mean_of_finite(found.measured.error),
+            "relative": mean_of_finite(found.measured.relative),
             "shares": found.shares,
         },
         "rank_correlation": {name: ranks._asdict() for name, ranks in found.ranks.items()},
@@ -123,8 +124,8 @@ def lines(found: Findings) -> list[str]:
     return [
         f"{about.env}, {about.algo} at step {about.step}: {len(totals)} fresh episodes with {how}, "
         f"{len(measured.error)} transitions, mean return {np.mean(totals):.1f}",
-        f"one step        off by {np.mean(measured.error):.3f} spreads, {np.mean(measured.relative):.2f} times what "
-        f"the model expects; most of it in {_most(found.shares)}",
+        f"one step        off by {mean_of_finite(measured.error):.3f} spreads, "
+        f"{mean_of_finite(measured.relative):.2f} times what the model expects; most of it in {_most(found.shares)}",
         f"score {about.score:9s} rank correlation with the error {ranks.relative:.2f} in the model's units, "
         f"{ranks.absolute:.2f} absolute; as a mask {gained(worth.relative)} of an oracle's gain "
         f"({gained(worth.absolute, interval=False)} absolute)",
