@@ -282,6 +282,9 @@ def test_few_data_and_a_length_without_an_end_are_doubted():
     assert found.horizon.value == 0  # 16 rows are no median
     assert "too few data: 2 episodes with 80 transitions" in doubts
     assert "fewer than 20 rows" in doubts
+    assert "only 78 % of" not in doubts  # 31 of 40 states are followed by ten steps
+    short = suggest.suggest(measured(fresh=walk(steps=15, episodes=60)), "ovr", Rule())
+    assert any("only 40 % of the states are followed by 10 real steps" in doubt for doubt in short.doubts)
     endless = suggest.suggest(measured(), "ovr", Rule(threshold=5.0))
     assert endless.horizon.value == endless.looked == 10
     assert any("a longer --horizon than 10 may show more" in doubt for doubt in endless.doubts)

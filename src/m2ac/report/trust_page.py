@@ -9,6 +9,7 @@ from m2ac.algorithms.numbers import mean_of_finite
 from m2ac.report import trust_pictures as pictures
 from m2ac.report.markup import NOTHING, esc, percent, plural, score, whole
 from m2ac.report.page import document, grid, header
+from m2ac.report.page_tables import FEW_PAIRS
 from m2ac.report.trust_pictures import signed
 from m2ac.trust.calibration import LEVELS
 from m2ac.trust.findings import Findings
@@ -202,6 +203,9 @@ def _how(found: Findings) -> str:
         else "the mean action"
     )
     played = [(f"episode {n}", str(p.seed), whole(p.length), score(p.total)) for n, p in enumerate(about.played)]
+    table = _table(("Fresh episode", "#Seed", "#Steps", "#Return"), played)
+    if len(played) > FEW_PAIRS:
+        table = f'<details class="many"><summary>{plural(len(played), "fresh episode")}</summary>{table}</details>'
     return (
         f'<p class="about">Real episodes were played with the policy of the newest checkpoint and {acted}; the model '
         "has not learned from them. A spread is the standard deviation of an observation’s number in the data that "
@@ -211,7 +215,7 @@ def _how(found: Findings) -> str:
         "actions, are ranked at every step and go on whether kept or not. The length needs at least "
         f"{LEAST_KEPT} kept rows at each step; the threshold is {rule.threshold:g} (--threshold), the gain "
         f"{rule.gain:g} (--gain). Below {FEW_EPISODES} episodes or {FEW_ROWS} transitions the suggestion rests on too "
-        "little, and says so.</p>" + _table(("Fresh episode", "#Seed", "#Steps", "#Return"), played)
+        f"little, and says so.</p>{table}"
     )
 
 

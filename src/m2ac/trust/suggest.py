@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from m2ac.trust.measure import Masked, Measured, kept_at
+from m2ac.trust.measure import Masked, Measured, kept_at, starts_of
 from m2ac.trust.ranking import RATES, kept_error, places
 from m2ac.trust.resampling import Interval, interval, resampled
 
@@ -123,6 +123,12 @@ def _doubts(measured: Measured, found: Suggestion) -> list[str]:
     broken = int(np.sum(~np.isfinite(measured.error)))
     if broken:
         said.append(f"{broken} predictions are not finite numbers; they are left out, which flatters the model")
+    followed = len(starts_of(measured.fresh.episode, found.looked, most=rows)) / rows
+    if followed < 0.5:
+        said.append(
+            f"only {100 * followed:.0f} % of the states are followed by {found.looked} real steps, which the rollouts "
+            "need; the length knows nothing of those near an end; a shorter --horizon would"
+        )
     if found.horizon.value == found.looked:
         said.append(f"the length is all that was looked at; a longer --horizon than {found.looked} may show more")
     elif np.isnan(medians(measured.masked, kept_at(measured.masked, found.rate.value))[int(found.horizon.value)]):
