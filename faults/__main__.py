@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from faults.row import Row, show
-from m2ac.cli.training import prepare_jax
+from m2ac.runs.caching import prepare_jax
 from m2ac.runs.disk import dump_json, write_atomically
 from m2ac.runs.environment import describe_environment
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from faults import malformed_configs, malformed_envs
 from faults.row import Row
-from m2ac.cli.training import prepare_jax
+from m2ac.runs.caching import prepare_jax
 
 
 class Case(NamedTuple):

@@ -355,6 +355,8 @@ def test_a_tasks_values_fill_what_is_open() -> None:
 def test_what_the_user_set_stays() -> None:
     config = RunConfig(
         random_steps=60,
+        offline_updates=30,
+        scale_observations=True,
         eval_every=10,
         horizon=4,
         updates_per_step=3,

@@ -269,7 +269,7 @@ def _cycle(config: AgentConfig, rows: int, steps: int) -> Callable[[], Any]:
 _START_UP = """
 import os, sys, time
 from m2ac.cli import main
-from m2ac.cli.training import prepare_jax
+from m2ac.runs.caching import prepare_jax
 prepare_jax()
 from m2ac.algorithms.training import Training
 from m2ac.envs.world import World

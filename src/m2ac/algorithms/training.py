@@ -90,7 +90,8 @@ class Training(BaseTraining[State], Rhythm[Progress]):
     def absorb(self, rows: Transition) -> None:
         """Take over transitions that were made before, as if they had been made here; they count as no steps."""
         scaling = self.state.scaling
-        given = rows._replace(obs=scaling.apply(rows.obs), next_obs=scaling.apply(rows.next_obs))
+        obs, next_obs = (scaling.apply(np.asarray(each)) for each in (rows.obs, rows.next_obs))
+        given: Any = rows._replace(obs=obs, next_obs=next_obs)  # type: ignore[arg-type]
         count = len(rows.reward)
         self.make_room(self.state.counters.steps + count)
         for start in range(0, count, ABSORBED_AT_ONCE):
@@ -107,7 +108,8 @@ class Training(BaseTraining[State], Rhythm[Progress]):
             return
         scaling = settled_scaling(self.config, state.real)
         self.state = state._replace(scaling=scaling, real=phases.rescaled(state.real, scaling))
-        self.imagination = self._imagination()
+        if not scaling.idle:
+            self.imagination = self._imagination()
 
     @property
     def _has_losses(self) -> bool:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from m2ac.cli.parsing import confirmed_env, parse
-from m2ac.cli.training import OfRun, prepare_jax
+from m2ac.cli.training import OfRun
 from m2ac.escaping import visible
+from m2ac.runs.caching import prepare_jax
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,7 @@
 """One run: train, resume, eval."""
 
-import hashlib
-import os
-import platform
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -55,6 +51,8 @@ def resume(args: list[str]) -> int:
 
 
 def _execute(config: RunConfig) -> int:
+    from m2ac.runs.caching import prepare_jax
+
     prepare_jax()
     from m2ac.runs.execute import execute
 
@@ -114,21 +112,3 @@ def evaluate(args: list[str]) -> int:
     spread = (sum((r - mean) ** 2 for r in returns) / len(returns)) ** 0.5
     print(f"mean return {mean:.2f} ± {spread:.2f} over {len(returns)} episodes")
     return 0
-
-
-def prepare_jax() -> None:
-    """Keep compiled programs between runs: the second start is faster by the time they took to compile."""
-    # Programs are made for one kind of processor; a home directory may be shared by several.
-    kind = hashlib.sha256(_processor().encode()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "jax" / kind
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-
-
-def _processor() -> str:
-    """What this processor can do, as far as it says."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

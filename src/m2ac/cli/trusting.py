@@ -6,7 +6,7 @@ from pathlib import Path
 
 from m2ac.cli.parsing import confirmed_env, parse
 from m2ac.cli.reporting import show_page, warn
-from m2ac.cli.training import OfRun, prepare_jax
+from m2ac.cli.training import OfRun
 from m2ac.escaping import visible
 from m2ac.settings import check
 
@@ -50,9 +50,10 @@ class Trust(OfRun):
 def trust(args: list[str]) -> int:
     """`m2ac trust`."""
     wanted: Trust = parse(Trust, args, "m2ac trust")
-    prepare_jax()
+    from m2ac.runs.caching import prepare_jax
     from m2ac.runs.directory import RunDirectory
 
+    prepare_jax()
     run = RunDirectory.read(wanted.run)
     confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
     from m2ac.runs.trusting import Wanted, examine, write

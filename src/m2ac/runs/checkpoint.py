@@ -328,38 +328,48 @@ def prune(directory: Path, *, keep: int = 3) -> None:
         disk.remove_tree(old)
 
 
-def save_policy(path: Path, policy: ActingPolicy) -> None:
+def policy_arrays(policy: ActingPolicy) -> dict[str, np.ndarray]:
     """The policy alone: weights and biases, layer by layer, and what observations go through before."""
     arrays: dict[str, np.ndarray] = {}
     for i, (weight, bias) in enumerate(policy.layers):
         arrays |= {f"{i}.weight": weight, f"{i}.bias": bias}
     if policy.scaling is not None:
         arrays |= {"scaling.shift": policy.scaling.shift, "scaling.scale": policy.scaling.scale}
+    return arrays
+
+
+def policy_of(arrays: Mapping[str, np.ndarray], config: AgentConfig) -> ActingPolicy:
+    """The inverse of `policy_arrays`; a ValueError where they are not of a policy."""
+    layers = {name: array for name, array in arrays.items() if not name.startswith("scaling.")}
+    names = [f"{i}.{part}" for i in range(len(layers) // 2) for part in ("weight", "bias")]
+    if not layers or set(names) != set(layers):
+        raise ValueError("holds no policy")
+    pairs = [(layers[weight], layers[bias]) for weight, bias in zip(names[::2], names[1::2], strict=True)]
+    widths = [pairs[0][0].shape[0], *(bias.size for _, bias in pairs)]
+    for i, (weight, bias) in enumerate(pairs):
+        fits = weight.shape == (widths[i], widths[i + 1]) and bias.ndim == 1
+        if not fits or weight.dtype != np.float32 or bias.dtype != np.float32:
+            raise ValueError(f"holds a policy whose layer {i} does not fit the one before")
+    scaling = [arrays[name] for name in ("scaling.shift", "scaling.scale") if name in arrays]
+    if not scaling:
+        return acting_policy(config, pairs)
+    if [(part.shape, part.dtype) for part in scaling] != [((widths[0],), np.dtype(np.float64))] * 2:
+        raise ValueError("holds a policy whose scaling does not fit its first layer")
+    return acting_policy(config, pairs, Scaling(shift=scaling[0], scale=scaling[1], settled=np.bool_(True)))
+
+
+def save_policy(path: Path, policy: ActingPolicy) -> None:
+    """Write the policy alone."""
     with disk.writing(path, _ROOM):
-        disk.write_atomically(path, serialised(arrays))
+        disk.write_atomically(path, serialised(policy_arrays(policy)))
 
 
 def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
     """The inverse of `save_policy`; the configuration says what kind of policy it is, SAC's without one."""
-    remedy = "continue the training, which writes it"
     try:
-        arrays = read_tensors(path, at_most=LARGEST_POLICY)
-    except TensorsError as error:
-        raise CheckpointError(f"{path} {error}; {remedy}") from error
-    scaling = [arrays.pop(f"scaling.{part}") for part in ("shift", "scale") if f"scaling.{part}" in arrays]
-    names = [f"{i}.{part}" for i in range(len(arrays) // 2) for part in ("weight", "bias")]
-    if not arrays or set(names) != set(arrays):
-        raise CheckpointError(f"{path} holds no policy; {remedy}")
-    layers = [(arrays[weight], arrays[bias]) for weight, bias in zip(names[::2], names[1::2], strict=True)]
-    widths = [layers[0][0].shape[0], *(bias.size for _, bias in layers)]
-    for i, (weight, bias) in enumerate(layers):
-        fits = weight.shape == (widths[i], widths[i + 1]) and bias.ndim == 1
-        if not fits or weight.dtype != np.float32 or bias.dtype != np.float32:
-            raise CheckpointError(f"{path} holds a policy whose layer {i} does not fit the one before; {remedy}")
-    if scaling and [(part.shape, part.dtype) for part in scaling] != [((widths[0],), np.dtype(np.float64))] * 2:
-        raise CheckpointError(f"{path} holds a policy whose scaling does not fit its first layer; {remedy}")
-    before = Scaling(shift=scaling[0], scale=scaling[1], settled=np.bool_(True)) if scaling else None
-    return acting_policy(config or AgentConfig(), layers, before)
+        return policy_of(read_tensors(path, at_most=LARGEST_POLICY), config or AgentConfig())
+    except (TensorsError, ValueError) as error:
+        raise CheckpointError(f"{path} {error}; continue the training, which writes it") from error
 
 
 def _filled(shapes: AnyState, arrays: dict[str, np.ndarray], file: Path) -> AnyState:

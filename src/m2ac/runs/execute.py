@@ -232,14 +232,8 @@ class _Run:
         )
 
     def save(self) -> None:
-        """Write the whole state, then the policy alone; first what is logged, so that it is never behind."""
-        logged = self.directory.logged()._asdict()
-        path = checkpoint.new_name(self.directory.checkpoints, self.training.step)
-        cycle, losses = self.training.unfinished()
-        more = {"elapsed": self.elapsed, "logged": logged, "cycle": cycle}
-        checkpoint.save(path, self.training.state, self.config, losses=losses, **more)
-        checkpoint.prune(self.directory.checkpoints)
-        checkpoint.save_policy(self.directory.path / "policy.safetensors", self.training.acting_policy())
+        """Write everything."""
+        save_run(self.directory, self.training, self.config, self.elapsed)
         self.saved, self.saved_step = time.monotonic(), self.training.step
 
     def draw(self) -> None:
@@ -274,6 +268,16 @@ class _Run:
         """Let go of what is open."""
         if self.tensorboard is not None:
             self.tensorboard.close()
+
+
+def save_run(directory: RunDirectory, training: AnyTraining, config: RunConfig, elapsed: float) -> None:
+    """Write the whole state, then the policy alone; first what is logged, so that it is never behind."""
+    logged = directory.logged()._asdict()
+    path = checkpoint.new_name(directory.checkpoints, training.step)
+    cycle, losses = training.unfinished()
+    checkpoint.save(path, training.state, config, losses=losses, elapsed=elapsed, logged=logged, cycle=cycle)
+    checkpoint.prune(directory.checkpoints)
+    checkpoint.save_policy(directory.path / "policy.safetensors", training.acting_policy())
 
 
 def _last_returns(evals: list[EvalRow]) -> list[float]:

@@ -1,0 +1,176 @@
+"""The side of the control loop: act within microseconds, tell what happened, and never wait for the learner."""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load as load_tensors
+
+from m2ac.config import RunConfig
+from m2ac.envs.actions import ActionScale
+from m2ac.learners.acting import ActingPolicy
+from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, packed, read, write
+from m2ac.runs.checkpoint import policy_of
+from m2ac.settings import ConfigError, UserError, check, override, to_dict
+
+
+class LiveError(UserError):
+    """The learner has ended; acting goes on with the last policy."""
+
+
+class Live:
+    """An agent for a loop of one's own.
+
+    >>> with Live(obs_dim=4, low=[-1.0], high=[1.0], out="runs/robot") as live:
+    ...     obs = robot.read()
+    ...     while robot.on:
+    ...         action = live.act(obs)
+    ...         next_obs, reward, fell = robot.apply(action)
+    ...         live.observe(obs, action, reward, next_obs, terminated=fell)
+    ...         obs = next_obs
+
+    Learning happens in a process of its own, beside the loop, and comes back as a new policy now and then. With `out`
+    everything is kept in a run directory, and the same call goes on from there.
+    """
+
+    def __init__(
+        self, obs_dim: int, low: ArrayLike, high: ArrayLike, *, out: str | None = None, seed: int = 0, **settings: Any
+    ) -> None:
+        """`low` and `high` are the bounds of actions; `settings` are those of `m2ac train`, groups as mappings."""
+        check(obs_dim >= 1, f"obs_dim must be at least 1, got {obs_dim}; count the numbers in an observation")
+        bounds = [np.atleast_1d(np.asarray(bound, dtype=np.float64)) for bound in (low, high)]
+        self._scale = ActionScale(*bounds)
+        given = {"steps": 200_000, "out": out, "seed": seed, "tensorboard": False, **settings}
+        self.config = override(RunConfig(env="live"), given)
+        check(self.config.algo != "ppo", "algo must not be ppo, which needs whole rollouts of its own; use m2ac or sac")
+        self.obs_dim, self.action_dim = obs_dim, len(bounds[0])
+        self._random = 5000 if self.config.random_steps is None else self.config.random_steps
+        self._policy: ActingPolicy | None = None
+        self._noise = np.random.default_rng([seed, 7])
+        self._observed = 0
+        self._status: dict[str, Any] = {"steps": 0, "updates": 0, "waiting": 0, "metrics": {}}
+        self._failure: str | None = None
+        self._told = threading.Condition()
+        self._to_send: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        command = [sys.executable, "-m", "m2ac.live.learner"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        config = to_dict(override(self.config, {"random_steps": self._random}))
+        setup = {"obs_dim": obs_dim, "low": bounds[0].tolist(), "high": bounds[1].tolist(), "config": config}
+        assert self._process.stdin is not None
+        write(self._process.stdin, SETUP, json.dumps(setup).encode())
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._send, self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def act(self, obs: ArrayLike, *, deterministic: bool = False) -> NDArray[Any]:
+        """The action for an observation, in the loop's units; at random until there is a policy."""
+        policy = self._policy
+        if policy is None:
+            unit: Any = self._noise.uniform(-1.0, 1.0, self.action_dim)
+        else:
+            seen = np.asarray(obs, dtype=np.float32)
+            unit = policy(seen, None if deterministic else policy.draw(self._noise))
+        return self._scale.to_env(unit)
+
+    def observe(
+        self,
+        obs: ArrayLike,
+        action: ArrayLike,
+        reward: float,
+        next_obs: ArrayLike,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> None:
+        """Tell what an action led to; `terminated` where the task is over, `truncated` where the episode was cut."""
+        before, after = (np.asarray(each, dtype=np.float32) for each in (obs, next_obs))
+        for name, each in (("obs", before), ("next_obs", after)):
+            check(each.shape == (self.obs_dim,), f"{name} must have shape ({self.obs_dim},), got {each.shape}; mend it")
+        if not (np.isfinite(before).all() and np.isfinite(after).all() and np.isfinite(reward)):
+            raise ConfigError(f"obs, next_obs and reward must be finite, got {before}, {after}, {reward}; leave it out")
+        row = Row(before, self._scale.from_env(action), float(reward), after, bool(terminated), bool(truncated))
+        self._observed += 1
+        self._to_send.put(packed(row))
+
+    @property
+    def learned(self) -> bool:
+        """Whether actions come from a policy that has learned something."""
+        return self._policy is not None
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Steps and updates of the learner, steps that wait for it, and the metrics of its last cycle."""
+        return dict(self._status)
+
+    def check(self) -> None:
+        """Raise `LiveError` where the learner has ended; acting would go on without it in silence."""
+        if self._failure is not None:
+            raise LiveError(self._failure)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Between episodes: until the learner has seen every step told so far; False where time ran out."""
+        until = None if timeout is None else time.monotonic() + timeout
+        with self._told:
+            while self._status["steps"] < self._observed and self._failure is None:
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._told.wait(left)
+        self.check()
+        return True
+
+    def save(self) -> None:
+        """Have everything saved soon; `close` does so in any case."""
+        self._to_send.put(SAVE)
+
+    def close(self, timeout: float = 120.0) -> None:
+        """Let the learner finish what has come in, save and end."""
+        self._to_send.put(None)
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            while (message := self._to_send.get()) is not None:
+                write(pipe, *((SAVE,) if message == SAVE else (ROW, message)))
+            pipe.close()
+        except (BrokenPipeError, ValueError):
+            pass  # the learner has ended; `_receive` says so
+
+    def _receive(self) -> None:
+        pipe = self._process.stdout
+        assert pipe is not None
+        failure = "the learner ended without a word; see its output"
+        while (message := read(pipe)) is not None:
+            kind, payload = message
+            if kind == POLICY:
+                self._policy = policy_of(load_tensors(payload), self.config)
+            elif kind == STATUS:
+                told = json.loads(payload)
+                with self._told:
+                    self._status |= told
+                    self._told.notify_all()
+            elif kind == FAILURE:
+                failure = payload.decode()
+        if self._process.wait() != 0:
+            with self._told:
+                self._failure = failure
+                self._told.notify_all()

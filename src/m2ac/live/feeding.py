@@ -1,0 +1,119 @@
+"""Algorithm 1 whose real steps are made elsewhere, at their own pace."""
+
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from m2ac.algorithms import phases
+from m2ac.algorithms.collecting import block_size, host_rows
+from m2ac.algorithms.metrics import episode_metrics
+from m2ac.algorithms.training import Training
+from m2ac.algorithms.value_expansion import ValueExpansion
+from m2ac.config import EXPANDING, AgentConfig
+from m2ac.envs.world import Played
+from m2ac.live.messages import Row
+
+
+class Ended(Exception):  # noqa: N818
+    """No step comes any more."""
+
+
+class Inbox:
+    """Steps that wait to be learned from; filled by one thread and emptied by another."""
+
+    def __init__(self) -> None:
+        self._rows: deque[Row] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self.save_wanted = False
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, row: Row) -> None:
+        """One step more."""
+        with self._changed:
+            self._rows.append(row)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """There will be no more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def take(self, at_most: int) -> list[Row]:
+        """The oldest steps, at least one: waits for it; `Ended` where none is left and none will come."""
+        with self._changed:
+            while not self._rows and not self._closed:
+                self._changed.wait(1.0)
+            if not self._rows:
+                raise Ended
+            return [self._rows.popleft() for _ in range(min(at_most, len(self._rows)))]
+
+
+class Fed(Training):
+    """A training that acts nowhere itself.
+
+    Where steps come faster than updates can be made for them, what waits beyond a cycle's worth is stored at once and
+    its updates are let go: a policy that is up to date is worth more than one that had every update.
+    """
+
+    inbox: Inbox
+
+    def __init__(self, config: AgentConfig, *args: Any, inbox: Inbox, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self.inbox = inbox
+        self.let_go = 0
+        self._total, self._length = 0.0, 0
+        self.let_go = self._overdue()  # of a training taken up again: no burst of what was let go before
+
+    def _overdue(self) -> int:
+        assert self.config.updates_per_step is not None
+        assert self.config.random_steps is not None
+        steps = max(0, self.step - self.config.random_steps)
+        return max(0, steps * self.config.updates_per_step - self.counters.updates + (self.config.offline_updates or 0))
+
+    def _updates_due(self) -> bool:
+        assert self.config.random_steps is not None
+        return self.step > self.config.random_steps and self._overdue() > self.let_go
+
+    def _collect(self, steps: int) -> None:
+        """Line 4 of Algorithm 1, done by somebody else."""
+        room = block_size(steps, self.state.real.capacity)
+        self._store(self.inbox.take(min(steps, room)), room)
+        behind = len(self.inbox) > self._every
+        while behind and len(self.inbox):
+            room = block_size(2, self.state.real.capacity)
+            self._store(self.inbox.take(room), room)
+        if behind:
+            self.let_go = self._overdue()
+
+    def _store(self, taken: list[Row], room: int) -> None:
+        started = time.perf_counter()
+        rows: Any = host_rows((room,), self.world.obs_dim, self.world.action_dim)
+        scaling = self.state.scaling
+        for i, row in enumerate(taken):
+            rows.obs[i], rows.next_obs[i] = scaling.apply(row.obs), scaling.apply(row.next_obs)
+            rows.action[i], rows.reward[i], rows.terminated[i] = row.action, row.reward, row.terminated
+            self._total, self._length = self._total + row.reward, self._length + 1
+            if row.terminated or row.truncated:
+                self._ended = Played(0, self._total, self._length)
+                self._cycle |= episode_metrics(self._ended)
+                self._total, self._length = 0.0, 0
+        counters = self.state.counters
+        self.state = self.state._replace(
+            real=phases.store(self.state.real, rows, len(taken)),
+            counters=counters._replace(steps=counters.steps + len(taken)),
+        )
+        self._took("collect", started)
+
+
+class FedExpansion(Fed, ValueExpansion):
+    """The same for DDPG, MVE and STEVE."""
+
+
+def fed_training(config: AgentConfig, *args: Any, **kwargs: Any) -> Fed:
+    """The training of a resolved configuration."""
+    return (FedExpansion if config.algo in EXPANDING else Fed)(config, *args, **kwargs)
