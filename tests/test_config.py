@@ -92,7 +92,7 @@ OUT_OF_RANGE: list[tuple[type[Any], str, Any, str]] = [
     (AgentConfig, "model_every", 0, "leave it out"),
     (AgentConfig, "rollouts_per_update", 0, "use --algo sac"),
     (AgentConfig, "retain", 0, "1 keeps the last phase"),
-    (AgentConfig, "random_steps", 1, "a row to learn from"),
+    (AgentConfig, "random_steps", -1, "0 is for runs that begin with logged experience"),
     (AgentConfig, "skips_allowed", -1, "0 stops at the first update that is not finite"),
     (AgentConfig, "step_timeout", 0, "leave it out for no limit"),
     (AgentConfig, "step_timeout", 1e-9, "[0.001, 86400] seconds"),

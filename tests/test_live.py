@@ -104,12 +104,12 @@ def test_a_learner_that_keeps_up_makes_every_update():
 
 
 def test_a_learner_that_falls_behind_lets_updates_go_and_takes_every_step():
-    training, inbox = fed(some_rows(100), updates_per_step=2)
+    training, _ = fed(some_rows(100), updates_per_step=2)
     until_ended(training)
     assert training.step == 100
     assert int(training.state.real.size) == 100
-    assert training.let_go > 0
-    assert training.counters.updates + training.let_go <= 2 * 90
+    # Ten random steps, of which 89 more were waiting: a cycle's worth of the 180 updates that would be due.
+    assert (training.counters.updates, training.let_go) == (40, 140)
 
 
 def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_path):
@@ -135,9 +135,10 @@ def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_pa
     assert found.state.counters.steps == 120
     assert found.state.counters.updates > 0
     with Live(2, [-3.0], [0.5], out=out, **SMALL) as live:
-        while not live.learned and time.monotonic() < until:
+        while live.status["steps"] == 0 and time.monotonic() < until:
             time.sleep(0.1)
         assert live.status["steps"] == 120
+        assert live.learned
 
 
 def test_what_cannot_be_learned_from_is_refused_at_once(tmp_path):
@@ -154,6 +155,6 @@ def test_a_learner_that_has_ended_is_noticed(tmp_path):
     (tmp_path / "run" / "metrics.jsonl").write_text("{}")
     with Live(2, [-3.0], [0.5], out=str(tmp_path / "run"), **SMALL) as live:
         live.observe([0.0, 0.0], [0.0], 0.0, [0.0, 0.0])
-        with pytest.raises(LiveError, match="metrics.jsonl but no config.json"):
+        with pytest.raises(LiveError, match=r"metrics\.jsonl but no config\.json"):
             live.wait(120)
         assert live.act([0.0, 0.0]).shape == (1,)

@@ -14,6 +14,7 @@ from m2ac.settings import ConfigError
 
 if TYPE_CHECKING:
     from m2ac.agent import DDPG, M2AC, MBPO, MVE, PPO, SAC, STEVE
+    from m2ac.live.control import Live
     from m2ac.together import learn_together
 
 __version__ = "0.1.0"
@@ -28,6 +29,7 @@ __all__ = [
     "AgentConfig",
     "ConfigError",
     "DDPGConfig",
+    "Live",
     "MaskConfig",
     "ModelConfig",
     "PPOConfig",
@@ -45,6 +47,10 @@ def __getattr__(name: str) -> Any:
         from m2ac import agent
 
         return getattr(agent, name)
+    if name == "Live":
+        from m2ac.live.control import Live
+
+        return Live
     if name == "learn_together":
         from m2ac.together import learn_together
 

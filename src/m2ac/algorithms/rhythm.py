@@ -87,11 +87,18 @@ class Rhythm(ABC, Generic[P]):
         if self._model_due():
             yield from self._model()  # lines 5-7
         end = min(self.counters.modelled_at + self._every if self._modelled else self._next_turn(), until)
+        yield from self._catch_up()
         while self.step < end:
             self._collect(1)  # line 4
-            while self._updates_due():
-                self._learn()  # line 8
+            yield from self._catch_up()
             yield self._progress("learning")
+
+    def _catch_up(self) -> Iterator[P]:
+        """The updates due for the steps taken: of one step, unless they come from elsewhere or were left before."""
+        while self._updates_due():
+            self._learn()  # line 8
+            if self._updates_due():
+                yield self._progress("learning")
 
     def _end_of_epoch(self) -> int:
         """The step up to which the epoch collects: this one where its steps are there and wait to be learned from."""

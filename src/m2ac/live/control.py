@@ -55,7 +55,7 @@ class Live:
         self._policy: ActingPolicy | None = None
         self._noise = np.random.default_rng([seed, 7])
         self._observed = 0
-        self._status: dict[str, Any] = {"steps": 0, "updates": 0, "waiting": 0, "metrics": {}}
+        self._status: dict[str, Any] = {"steps": 0, "updates": 0, "waiting": 0, "taken": 0, "metrics": {}}
         self._failure: str | None = None
         self._told = threading.Condition()
         self._to_send: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -106,7 +106,7 @@ class Live:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """Steps and updates of the learner, steps that wait for it, and the metrics of its last cycle."""
+        """Steps and updates of the learner, steps that wait for it or were taken, and the metrics of its last cycle."""
         return dict(self._status)
 
     def check(self) -> None:
@@ -118,7 +118,7 @@ class Live:
         """Between episodes: until the learner has seen every step told so far; False where time ran out."""
         until = None if timeout is None else time.monotonic() + timeout
         with self._told:
-            while self._status["steps"] < self._observed and self._failure is None:
+            while self._status["taken"] < self._observed and self._failure is None:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     return False

@@ -27,6 +27,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._closed = False
         self.save_wanted = False
+        self.taken = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -50,14 +51,17 @@ class Inbox:
                 self._changed.wait(1.0)
             if not self._rows:
                 raise Ended
-            return [self._rows.popleft() for _ in range(min(at_most, len(self._rows)))]
+            rows = [self._rows.popleft() for _ in range(min(at_most, len(self._rows)))]
+            self.taken += len(rows)
+            return rows
 
 
 class Fed(Training):
     """A training that acts nowhere itself.
 
-    Where steps come faster than updates can be made for them, what waits beyond a cycle's worth is stored at once and
-    its updates are let go: a policy that is up to date is worth more than one that had every update.
+    Where steps come faster than updates can be made for them, what waits beyond a cycle's worth is stored at once, and
+    of the updates due for it no more than a cycle's worth is made: a policy that is up to date is worth more than one
+    that had every update.
     """
 
     inbox: Inbox
@@ -67,7 +71,10 @@ class Fed(Training):
         self.inbox = inbox
         self.let_go = 0
         self._total, self._length = 0.0, 0
-        self.let_go = self._overdue()  # of a training taken up again: no burst of what was let go before
+        self._let_go()  # of a training taken up again: no burst of what was let go before
+
+    def _let_go(self) -> None:
+        self.let_go = max(self.let_go, self._overdue() - self._updates_per_cycle())
 
     def _overdue(self) -> int:
         assert self.config.updates_per_step is not None
@@ -87,8 +94,7 @@ class Fed(Training):
         while behind and len(self.inbox):
             room = block_size(2, self.state.real.capacity)
             self._store(self.inbox.take(room), room)
-        if behind:
-            self.let_go = self._overdue()
+        self._let_go()
 
     def _store(self, taken: list[Row], room: int) -> None:
         started = time.perf_counter()

@@ -52,7 +52,8 @@ class Learner:
 
     def _tell(self, status: dict[str, Any]) -> None:
         training = self.training
-        counts = {"steps": training.step, "updates": training.counters.updates, "waiting": len(training.inbox)}
+        inbox, counters = training.inbox, training.counters
+        counts = {"steps": counters.steps, "updates": counters.updates, "waiting": len(inbox), "taken": inbox.taken}
         write(self._out, STATUS, json.dumps(counts | status, default=float).encode())
 
     def tell_policy(self) -> None:
