@@ -2,8 +2,8 @@
 
     python -m benchmarks.deadlines --seconds 60 --rate 100
 
-The machine is HalfCheetah in a thread of its own that goes on with the last action whether a new one has come or not, as
-a real one would. A deadline is missed where the loop has not answered before the next tick.
+The machine is HalfCheetah in a thread of its own that goes on with the last action whether a new one has come or not,
+as a real one would. A deadline is missed where the loop has not answered before the next tick.
 """
 
 import argparse
