@@ -39,11 +39,12 @@ def fits(run: Path, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     from m2ac.algorithms.diagnostics import Window, judge_model, model_metrics
     from m2ac.algorithms.training import imagination
-    from m2ac.config import AgentConfig, resolve
+    from m2ac.config import AgentConfig
     from m2ac.dynamics import fit
     from m2ac.dynamics.ensemble import predict
     from m2ac.dynamics.gaussian import Gaussian, negative_log_density
     from m2ac.replay import add_real, empty_real, take_real
+    from m2ac.resolving import resolve
     from m2ac.runs import checkpoint
     from m2ac.settings import override
 

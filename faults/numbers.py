@@ -24,11 +24,12 @@ from m2ac.algorithms import phases
 from m2ac.algorithms.seeds import ManySeeds
 from m2ac.algorithms.state import State
 from m2ac.algorithms.training import Training
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
 from m2ac.dynamics.uncertainty import one_vs_rest
 from m2ac.envs.noise import NoisyAction
 from m2ac.envs.world import World
 from m2ac.finite import first_faulty
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.settings import UserError, override
 

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 
 from m2ac.algorithms.state import State, init_state
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
+from m2ac.resolving import resolve
 from m2ac.settings import override
 
 OBS, ACTIONS = 3, 1

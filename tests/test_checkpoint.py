@@ -15,8 +15,9 @@ from tiny import TINY
 import m2ac
 from m2ac.algorithms.phases import store
 from m2ac.algorithms.state import State, init_state
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
 from m2ac.learners.acting import ActingPolicy
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import CheckpointError, fingerprint
 from m2ac.runs.disk import DiskError

@@ -6,8 +6,9 @@ import shlex
 import pytest
 
 from m2ac.cli.parsing import parse
-from m2ac.config import ASKED, RunConfig, resolve
+from m2ac.config import ASKED, RunConfig
 from m2ac.learner_config import PPOConfig
+from m2ac.resolving import resolve
 from m2ac.runs.collecting import collect, find_runs, read_record
 from m2ac.settings import ConfigError, to_dict
 

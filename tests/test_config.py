@@ -25,8 +25,8 @@ from m2ac.config import (
     SACConfig,
     WorldConfig,
     mask_rates,
-    resolve,
 )
+from m2ac.resolving import resolve
 from m2ac.settings import ConfigError, from_dict, override, to_dict
 
 # What cannot work: kind, field, value, and words of the remedy.

@@ -25,11 +25,12 @@ from m2ac.algorithms.diagnostics import (
     window,
 )
 from m2ac.algorithms.state import Counters
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
 from m2ac.learner_config import SACConfig
 from m2ac.learners.choice import learner_of
 from m2ac.learners.sac import init_sac
 from m2ac.replay import add_real, empty_real
+from m2ac.resolving import resolve
 from m2ac.types import Transition
 
 KEY = jax.random.key(0)

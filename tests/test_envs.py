@@ -13,7 +13,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2ac.config import RunConfig, resolve
+from m2ac.config import RunConfig
 from m2ac.envs import (
     TASKS,
     ActionScale,
@@ -28,6 +28,7 @@ from m2ac.envs import (
     task_of,
     terminations,
 )
+from m2ac.resolving import resolve
 from m2ac.settings import ConfigError
 
 pytestmark = [

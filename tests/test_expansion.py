@@ -14,7 +14,7 @@ from m2ac import learn_together
 from m2ac.agent import AGENTS
 from m2ac.algorithms import value_expansion as loop
 from m2ac.algorithms.value_expansion import ValueExpansion
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
 from m2ac.envs import make_env
 from m2ac.envs.world import World
 from m2ac.learner_config import DDPGConfig, WorldConfig
@@ -24,6 +24,7 @@ from m2ac.learners.choice import expansion_of
 from m2ac.learners.ddpg import Expansion, init_ddpg
 from m2ac.learners.expansion import candidate_targets, inverse_variance_weights, weighted_target
 from m2ac.learners.world_model import init_world_model, world_loss
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.settings import ConfigError, override
 from m2ac.types import Transition

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from m2ac.cli import main
-from m2ac.config import RunConfig, resolve
+from m2ac.config import RunConfig
 from m2ac.envs import make_env
 from m2ac.envs.world import World
+from m2ac.resolving import resolve
 from m2ac.runs.checkpoint import fingerprint, load_newest
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.experience import read_experience

@@ -5,10 +5,11 @@ import pytest
 from m2ac.cli import main
 from m2ac.cli.parsing import parse
 from m2ac.cli.reproducing import numbers
-from m2ac.config import RunConfig, resolve
+from m2ac.config import RunConfig
 from m2ac.experiments import cost
 from m2ac.experiments.figures import EXPERIMENTS, find_experiment
 from m2ac.experiments.trial import DESK, PAPER, SCALES, SMOKE, Trial
+from m2ac.resolving import resolve
 from m2ac.settings import ConfigError
 
 

@@ -6,12 +6,13 @@ import time
 import numpy as np
 import pytest
 
-from m2ac.config import RunConfig, resolve
+from m2ac.config import RunConfig
 from m2ac.envs.nowhere import Nowhere
 from m2ac.envs.world import World
 from m2ac.live.control import Live, LiveError
 from m2ac.live.feeding import Ended, Inbox, fed_training
 from m2ac.live.messages import ROW, Row, packed, read, unpacked, write
+from m2ac.resolving import resolve
 from m2ac.runs.checkpoint import load_newest
 from m2ac.settings import ConfigError
 

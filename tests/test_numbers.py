@@ -17,13 +17,14 @@ from m2ac.algorithms.numbers import NumbersError, Place, Skips, check_dynamics, 
 from m2ac.algorithms.seeds import ManySeeds
 from m2ac.algorithms.training import Training
 from m2ac.algorithms.watch import notices, reward_range, value_bounds, watch_metrics
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
 from m2ac.dynamics.fit import best_members, finish_fit, fit_is_finite, fit_slice, fit_slice_guarded, start_fit
 from m2ac.envs.world import EnvError, World
 from m2ac.finite import first_faulty
 from m2ac.learner_config import SACConfig
 from m2ac.learners.choice import learner_of
 from m2ac.learners.sac import SACLosses, init_sac, update, update_many, update_many_guarded
+from m2ac.resolving import resolve
 from m2ac.runs.checkpoint import named_arrays
 from m2ac.settings import override
 from m2ac.types import Transition

@@ -17,13 +17,14 @@ from tiny import TINY_PPO, arguments
 from m2ac import PPO, learn_together
 from m2ac.algorithms.on_policy import OnPolicy
 from m2ac.cli import main
-from m2ac.config import AgentConfig, RunConfig, resolve
+from m2ac.config import AgentConfig, RunConfig
 from m2ac.envs import make_env
 from m2ac.envs.world import EnvError, World
 from m2ac.learner_config import PPOConfig
 from m2ac.learners import ppo
 from m2ac.learners.acting import GaussianPolicy
 from m2ac.learners.ppo import Batch, Statistics
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import fingerprint
 from m2ac.runs.directory import RunDirectory

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from m2ac import M2AC, SAC
-from m2ac.config import RunConfig, resolve
+from m2ac.config import RunConfig
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import fingerprint, load_policy, save_policy
 from m2ac.scaling import no_scaling, scaling_of

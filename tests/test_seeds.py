@@ -18,12 +18,13 @@ from m2ac.algorithms import seed_phases
 from m2ac.algorithms.seeds import ManySeeds
 from m2ac.algorithms.state import State
 from m2ac.algorithms.training import Training
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
 from m2ac.dynamics.fit import finish_fit, fit_slice, start_fit
 from m2ac.envs.world import EnvError, World
 from m2ac.imagination.rollout import masked_rollouts
 from m2ac.learners.sac import sample_action
 from m2ac.replay import sample_obs
+from m2ac.resolving import resolve
 from m2ac.runs.checkpoint import fingerprint
 from m2ac.settings import override
 

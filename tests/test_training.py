@@ -15,12 +15,13 @@ import pytest
 from tiny import TINY, TINY_SAC
 
 from m2ac.algorithms.training import Training
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
 from m2ac.dynamics.uncertainty import one_vs_rest
 from m2ac.envs import make_env, terminations
 from m2ac.envs.world import EnvError, World
 from m2ac.imagination.mask import rank_mask
 from m2ac.learners.sac import values
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import fingerprint
 from m2ac.settings import override
@@ -90,7 +91,8 @@ def test_another_seed_gives_another_state():
 TWO_CYCLES = """
 import sys, json
 from m2ac.algorithms.training import Training
-from m2ac.config import AgentConfig, resolve
+from m2ac.config import AgentConfig
+from m2ac.resolving import resolve
 from m2ac.settings import override
 from m2ac.envs import find_task, make_env
 from m2ac.envs.world import EnvError, World

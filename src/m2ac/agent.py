@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from m2ac.algorithms.base import Progress
 from m2ac.algorithms.choice import AnyTraining, training_of, worlds_needed
 from m2ac.algorithms.state import State
-from m2ac.config import AgentConfig, Algo, RunConfig, resolve
+from m2ac.config import AgentConfig, Algo, RunConfig
 from m2ac.envs import ActionScale, Env, Task, check_env, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.escaping import visible
 from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.display import Pace, Status, make_display
 from m2ac.runs.exporting import export_policy

@@ -4,13 +4,12 @@ Each docstring below a field is the text of `m2ac train --help`. A field whose d
 or else the value its docstring names; `resolve` fills it in, and a run's `config.json` holds the filled form.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from m2ac.learner_config import DDPGConfig, PPOConfig, SACConfig, WorldConfig
-from m2ac.settings import at_least, check, differing, override, positive, set_types
+from m2ac.settings import at_least, check, differing, positive, set_types
 
 Algo = Literal["m2ac", "mbpo", "sac", "ppo", "steve", "mve", "ddpg"]
 
@@ -251,33 +250,41 @@ class AgentConfig:
         at_least("model_every", self.model_every, 1, "leave it out for 250, or 1000 in the epoch rhythm")
         at_least("rollouts_per_update", self.rollouts_per_update, 1, "use --algo sac to train without a model")
         at_least("retain", self.retain, 1, "1 keeps the last phase alone")
-        if self.algo == "ppo":
-            check(
-                not self.random_steps,
-                f"random_steps has no meaning for algo=ppo, got {self.random_steps}; leave it out: a stochastic policy "
-                f"explores from the start",
-            )
-            check(
-                not self.scale_observations,
-                "scale_observations has no meaning for algo=ppo, got True; leave it out: ppo normalises observations",
-            )
-            check(
-                self.updates_per_step is None,
-                f"updates_per_step has no meaning for algo=ppo, got {self.updates_per_step}; "
-                f"set ppo.rollout, ppo.epochs or ppo.batch_size",
-            )
-        else:
-            at_least("random_steps", self.random_steps, 0, "0 is for runs that begin with logged experience")
+        at_least("random_steps", self.random_steps, 0, "0 is for runs that begin with logged experience")
         at_least("offline_updates", self.offline_updates, 0, "0 learns from the first step on")
-        check(
-            self.algo != "ppo" or not self.offline_updates,
-            f"offline_updates has no meaning for algo=ppo, got {self.offline_updates}; it learns on-policy alone",
-        )
         at_least("skips_allowed", self.skips_allowed, 0, "0 stops at the first update that is not finite")
         check(
             self.step_timeout is None or 0.001 <= self.step_timeout <= 86_400,
             f"step_timeout must be in [0.001, 86400] seconds, got {self.step_timeout}; leave it out for no limit",
         )
+        if self.algo == "ppo":
+            self._check_ppo()
+        self._check_model()
+        self._check_mask()
+
+    def _check_ppo(self) -> None:
+        """Refuse what an on-policy learner has no use for."""
+        check(
+            not self.random_steps,
+            f"random_steps has no meaning for algo=ppo, got {self.random_steps}; leave it out: a stochastic policy "
+            f"explores from the start",
+        )
+        check(
+            not self.scale_observations,
+            "scale_observations has no meaning for algo=ppo, got True; leave it out: ppo normalises observations",
+        )
+        check(
+            self.updates_per_step is None,
+            f"updates_per_step has no meaning for algo=ppo, got {self.updates_per_step}; "
+            f"set ppo.rollout, ppo.epochs or ppo.batch_size",
+        )
+        check(
+            not self.offline_updates,
+            f"offline_updates has no meaning for algo=ppo, got {self.offline_updates}; it learns on-policy alone",
+        )
+
+    def _check_model(self) -> None:
+        """Refuse settings of a model where there is none."""
         if self.algo in ("sac", "ppo", "ddpg"):
             others = "mve or steve" if self.algo == "ddpg" else "mbpo or m2ac"
             check(
@@ -295,6 +302,9 @@ class AgentConfig:
                 self.algo == "sac" or self.rhythm == "mbpo",
                 f"rhythm has no meaning for algo={self.algo}, got {self.rhythm}; leave it out",
             )
+
+    def _check_mask(self) -> None:
+        """Refuse a mask that keeps what it should not, or a model that has nobody to disagree."""
         if self.algo == "mbpo":
             check(
                 self.mask.rate in ("paper", 1)
@@ -312,13 +322,13 @@ class AgentConfig:
                 f"one model has no rest to disagree with; use --algo mbpo or more members",
             )
             check(
-                not self._alone or self.mask.is_idle,
+                not self.alone or self.mask.is_idle,
                 f"model.elites must be at least 2 with mask.rest=elites, got {self.model.elites}: "
                 f"one elite has no rest to disagree with; use mask.rest=all or more elites",
             )
 
     @property
-    def _alone(self) -> bool:
+    def alone(self) -> bool:
         """Whether a drawn member has nobody to be compared with."""
         return self.model.members == 1 or (self.mask.rest == "elites" and self.model.elites == 1)
 
@@ -378,96 +388,8 @@ class RunConfig(AgentConfig):
             )
 
 
-C = TypeVar("C", bound=AgentConfig)
-
 ASKED = "asked"
 """Key of a run's `config.json` under which its settings stand as they were asked for, before `resolve`."""
-
-
-def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int, logged: int = 0) -> C:
-    """The same configuration with no None left where a value is needed.
-
-    `task` holds the task's values by dotted name, such as "sac.target_entropy"; what the user set stays. A run of that
-    many steps may begin with `logged` transitions.
-    """
-    modelled, looks_ahead = config.algo in MODELLED, config.algo in ("mve", "steve")
-    updates = config.updates_per_step or {"m2ac": 10, "mbpo": 10, "sac": 1, "ppo": None}.get(config.algo, 4)
-    every = config.model_every or {"mbpo": 250, "epoch": 1000}[config.rhythm]
-    fifth = max(2, -(-steps // 5))
-    random_steps = task.get("random_steps", 5000)
-    if config.algo == "ppo":
-        random_steps = 0
-    elif config.random_steps is not None:
-        random_steps = config.random_steps
-    elif logged >= 2:
-        random_steps = 0
-    elif random_steps >= steps:  # a run shorter than the task's exploration would learn nothing
-        random_steps = fifth
-    check(
-        config.algo == "ppo" or random_steps + logged >= 2,
-        f"random_steps must be at least 2, got {random_steps}; the first fit needs a row to learn from and one to be "
-        f"judged by",
-    )
-    room = min(steps + logged, 1_000_000)
-    capacity = config.replay.capacity
-    check(
-        capacity is None or config.algo == "ppo" or capacity >= min(every, room),
-        f"replay.capacity must be at least model_every ({every}), got {capacity}; raise it or leave it out",
-    )
-    if config.algo == "ppo":
-        check(
-            capacity is None or capacity >= config.ppo.rollout,
-            f"replay.capacity must be at least ppo.rollout ({config.ppo.rollout}), got {capacity}; "
-            f"raise it or leave it out",
-        )
-        room = max(room, config.ppo.rollout)
-    mask = config.mask
-    by_threshold, keep_all = mask.rule == "threshold", config.algo == "mbpo" or mask.rule == "all"
-    uncertainty = mask.uncertainty or ("gjs" if by_threshold else "ovr")
-    penalty = 0.0 if keep_all or by_threshold or uncertainty == "nll" else 1e-3
-    values: dict[str, Any] = {
-        "horizon": (config.horizon or 1) if modelled else None,
-        **({"horizon": 3 if config.horizon is None else config.horizon} if looks_ahead else {}),
-        "updates_per_step": updates,
-        "model_every": every,
-        "retain": config.retain or (max(1, 1000 // every) if config.rhythm == "mbpo" else 1),
-        "random_steps": random_steps,
-        "offline_updates": (0 if steps else 50_000) if config.offline_updates is None else config.offline_updates,
-        "scale_observations": config.algo != "ppo"
-        and (task.get("scale_observations", True) if config.scale_observations is None else config.scale_observations),
-        "model": {"hidden": config.model.hidden or task.get("model.hidden", 200)},
-        "replay": {"capacity": capacity or room},
-        "sac": {
-            "target_entropy": task.get("sac.target_entropy", -float(action_dim))
-            if config.sac.target_entropy is None
-            else config.sac.target_entropy
-        },
-    }
-    if config.algo in EXPANDING:
-        several = 4 if config.algo == "steve" else 1
-        values["ddpg"] = {"critics": config.ddpg.critics or several}
-        values["world"] = {
-            "members": config.world.members or several,
-            "pretrain": random_steps if config.world.pretrain is None else config.world.pretrain,
-        }
-    if config.algo == "ppo":
-        values["ppo"] = {
-            "discount": task.get("ppo.discount", 0.99) if config.ppo.discount is None else config.ppo.discount,
-            "learning_rate": config.ppo.learning_rate or task.get("ppo.learning_rate", 3e-4),
-        }
-    if modelled:
-        values["mask"] = {
-            "rate": 1.0 if keep_all else mask.rate,
-            "penalty": penalty if mask.penalty is None else mask.penalty,
-            "stop": mask.stop or ("hardstop" if by_threshold else "nonstop"),
-            # Where everything is kept the score only has to exist, and One-vs-All is 0 for a member on its own.
-            "uncertainty": "ova" if config._alone and uncertainty in ("ovr", "gjs") else uncertainty,
-        }
-    if isinstance(config, RunConfig):
-        values["steps"] = steps
-        usual = 5 * config.ppo.rollout if config.algo == "ppo" else task.get("eval_every", 1000)
-        values["eval_every"] = config.eval_every or usual
-    return override(config, values)
 
 
 def mask_rates(rate: float | Literal["paper"], horizon: int) -> tuple[Fraction, ...]:

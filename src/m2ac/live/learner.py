@@ -7,11 +7,12 @@ import threading
 import time
 from typing import IO, Any
 
-from m2ac.config import RunConfig, resolve
+from m2ac.config import RunConfig
 from m2ac.envs.nowhere import Nowhere
 from m2ac.envs.world import World
 from m2ac.live.feeding import Ended, Fed, Inbox, fed_training
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, read, unpacked, write
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.execute import save_run

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m2ac.config import ASKED, AgentConfig, RunConfig, resolve
+from m2ac.config import ASKED, AgentConfig, RunConfig
 from m2ac.report.records import Record
+from m2ac.resolving import resolve
 from m2ac.runs import disk
 from m2ac.runs.directory import LARGEST_CONFIG, MAY_DIFFER, RunDirectory
 from m2ac.settings import ConfigError, check, flat, from_dict, to_dict

@@ -15,12 +15,13 @@ from m2ac.algorithms.base import Progress
 from m2ac.algorithms.choice import AnyTraining, training_of, worlds_needed
 from m2ac.algorithms.training import Training
 from m2ac.algorithms.watch import notices
-from m2ac.config import RunConfig, resolve
+from m2ac.config import RunConfig
 from m2ac.envs import Task, find_task, make_env
 from m2ac.envs.notices import Notices
 from m2ac.envs.seeds import Stream
 from m2ac.envs.world import World
 from m2ac.report.curve import draw_learning_curve
+from m2ac.resolving import resolve
 from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
