@@ -32,7 +32,7 @@ class NoMotor(Plain):
 
 
 class DictView(Plain):
-    observation_space = spaces.Dict({"a": BOX})
+    observation_space = spaces.Dict({"a": BOX, "b": spaces.Discrete(3)})
 
 
 class NaNAtFirst(Plain):

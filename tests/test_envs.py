@@ -28,6 +28,7 @@ from m2ac.envs import (
     task_of,
     terminations,
 )
+from m2ac.envs.world import World
 from m2ac.resolving import resolve
 from m2ac.settings import ConfigError
 
@@ -445,3 +446,51 @@ def test_actions_beyond_the_ends_land_on_them() -> None:
 def test_bounds_without_a_scale_are_refused(low: list[float], high: list[float]) -> None:
     with pytest.raises(ConfigError, match="low"):
         ActionScale(np.array(low), np.array(high))
+
+
+class Several(gym.Env):
+    """Observations in several arrays, as dm_control has them."""
+
+    observation_space = spaces.Dict({"position": spaces.Box(-1, 1, (2,)), "velocity": spaces.Box(-1, 1, (1,))})
+    action_space = spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"position": np.array([0.1, 0.2], np.float32), "velocity": np.array([0.3], np.float32)}, {}
+
+    def step(self, action):
+        return self.reset()[0], 0.0, False, False, {}
+
+
+def test_observations_in_several_arrays_are_put_together_and_pictures_are_not():
+    gym.register("Several-v0", Several)
+    gym.register("Picture-v0", lambda **_: _with(spaces.Box(0, 255, (8, 8, 3), np.uint8)))
+    try:
+        world = World(make_env("Several-v0"), seed=0, stream="train")
+        np.testing.assert_array_equal(world.reset(0), np.array([0.1, 0.2, 0.3], np.float32))
+        with pytest.raises(ConfigError, match="the observation space must be a Box of rank 1"):
+            make_env("Picture-v0")
+    finally:
+        del gym.registry["Several-v0"], gym.registry["Picture-v0"]
+
+
+def _with(space):
+    env = Several()
+    env.observation_space = space
+    return env
+
+
+def test_a_dm_control_task_is_made_by_the_name_that_shimmy_gives_it():
+    pytest.importorskip("shimmy", reason="shimmy is not installed: pip install 'm2ac[tasks]'")
+    pytest.importorskip("dm_control", reason="dm_control is not installed: pip install 'm2ac[tasks]'")
+    world = World(make_env("shimmy:dm_control/cartpole-swingup-v0"), seed=0, stream="train")
+    assert (world.obs_dim, world.action_dim) == (5, 1)
+    first = world.reset(0)
+    assert world.step(np.zeros(1, np.float32)).next_obs.shape == (5,)
+    np.testing.assert_array_equal(world.reset(0), first)
+    world.close()
+
+
+def test_the_name_of_a_dm_control_task_without_shimmy_says_how():
+    with pytest.raises(ConfigError, match=r'pip install "shimmy\[dm-control\]" and write "shimmy:dm_control/x-y-v0"'):
+        make_env("dm_control/x-y-v0")

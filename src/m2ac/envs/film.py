@@ -166,7 +166,7 @@ def _drawn(env: Env, where: str) -> NDArray[np.uint8]:
     try:
         picture: Any = env.render()
     except DependencyNotInstalled as error:
-        remedy = "pip install pygame" if "pygame" in str(error) else "install that"
+        remedy = "pip install pygame-ce" if "pygame" in str(error) else "install that"
         raise EnvError(f"the environment cannot be drawn ({cause(error)}); {remedy}") from error
     except Exception as error:
         # Of the environment itself, or of the graphics library beneath it: only the latter is worth another try.

@@ -26,6 +26,8 @@ def make_env(env: str | Task, **kwargs: Any) -> Env:
         made = gym.make(task.id, **{"disable_env_checker": True, **task.kwargs, **kwargs})
         if task.noise:
             made = NoisyAction(made, task.noise)
+        if _can_be_flattened(getattr(made, "observation_space", None)):
+            made = gym.wrappers.FlattenObservation(made)
     try:
         check_spaces(made)
     except ConfigError:
@@ -33,6 +35,21 @@ def make_env(env: str | Task, **kwargs: Any) -> Env:
             made.close()
         raise
     return made
+
+
+def _can_be_flattened(space: Any) -> bool:
+    """Whether observations are numbers in several arrays, such as dm_control's; pictures are none."""
+    if isinstance(space, spaces.Dict):
+        return bool(space.spaces) and all(_is_of_numbers(part) for part in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return bool(space.spaces) and all(_is_of_numbers(part) for part in space.spaces)
+    return isinstance(space, spaces.Box) and len(space.shape) > 1 and _is_of_numbers(space)
+
+
+def _is_of_numbers(space: Any) -> bool:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return _can_be_flattened(space)
+    return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
 
 
 def check_env(env: object) -> Env:

@@ -224,6 +224,8 @@ def find_task(env_id: str) -> Task:
         hint = perhaps(plain_id, _makeable_ids())
         if colon:
             hint = hint.replace('"', f'"{module}:', 1)
+        if env_id.startswith("dm_control/"):
+            hint = f' pip install "shimmy[dm-control]" and write "shimmy:{shortened(env_id)}".'
         raise ConfigError(f'no environment "{shortened(env_id)}".{hint} See m2ac envs.')
     plain = Task(name=env_id, id=env_id, summary="a Gymnasium environment")
     family = _FAMILIES.get(plain_id)
