@@ -15,6 +15,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -86,7 +87,7 @@ class Run(NamedTuple):
         """Where it is."""
         horizon = "" if self.horizon is None else f"-h{self.horizon}"
         more = "".join(f"-{word.strip('-')}" for word in self.more)
-        return RUNS / f"{self.task}-{self.algo}{horizon}-s{self.seed}{more}"
+        return RUNS / re.sub(r"[^A-Za-z0-9._-]", "_", f"{self.task}-{self.algo}{horizon}-s{self.seed}{more}")
 
     @property
     def arguments(self) -> list[str]:
