@@ -5,8 +5,8 @@
 
 - dm_control's cartpole-swingup, through shimmy: observations in two arrays; 1000 is the most there can be.
 - Gymnasium's LunarLanderContinuous-v3: episodes that end by a crash or a landing; 200 counts as solved.
-- A heated tank (`benchmarks.tank`): kelvin, pascal, metres and 1e-4 m³/s in one observation, a heater in watts, ends when
-  it boils over or runs dry; a proportional controller tuned by hand gets 198, random actions 21.
+- A heated tank (`benchmarks.tank`): kelvin, pascal, metres and 1e-4 m³/s in one observation, a heater in watts; ends
+  when it boils over or runs dry; a proportional controller tuned by hand gets 198, random actions 21.
 
 `gather` writes every evaluation episode to `results/foreign.csv` and what `m2ac trust` says of the learned termination
 and reward to `results/foreign.json`.
