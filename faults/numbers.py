@@ -40,6 +40,7 @@ SIZES: dict[str, Any] = {
     "rollouts_per_update": 4,
     "model_every": 10,
     "random_steps": 20,
+    "scale_observations": False,  # or a number without bounds would be brought to some units
     "retain": 2,
     "sac.hidden": 8,
     "sac.layers": 1,

@@ -11,9 +11,14 @@ os.environ.setdefault(
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
+import hypothesis
 import jax
 import pytest
 from jaxtyping import install_import_hook
+
+# How long an example takes says nothing on a machine that does other work as well.
+hypothesis.settings.register_profile("m2ac", deadline=None)
+hypothesis.settings.load_profile("m2ac")
 
 # A shell that starts a job in the background, or nohup, lets it ignore these; tests of stopping must not depend on it.
 for ignored, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -267,7 +267,7 @@ def test_a_policy_comes_back_and_a_bad_file_is_named(tmp_path: Path) -> None:
 
 
 def test_no_source_file_runs_what_it_reads() -> None:
-    forbidden = re.compile(r"\b(c?pickle|dill|joblib|marshal|shelve|allow_pickle)\b|(?<![\w.])(eval|exec)\(")
+    forbidden = re.compile(r"\b(c?pickle|dill|joblib|marshal|shelve|allow_pickle(?!=False))\b|(?<![\w.])(eval|exec)\(")
     sources = list(Path(m2ac.__file__).parent.rglob("*.py"))
     assert len(sources) > 20
     for source in sources:
