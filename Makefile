@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 PEERS  := .venv-peers
 SUDO   := $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: train test check format bench-peers bench-sb3 faults browser setup clean
+.PHONY: train test check format docs bench-peers bench-sb3 faults browser setup clean
 
 train: setup            ## set up, then learn the default task and draw its learning curve
 	$(BIN)/m2ac train
@@ -24,6 +24,9 @@ check: setup            ## the gate: format, lint, types, import contracts, test
 format: setup           ## put the code into the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup             ## the site, into build/docs; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going --nitpicky --quiet -b html docs build/docs
 
 bench-peers: setup $(PEERS)/.ready  ## time other libraries beside m2ac (ARGS="--quick" for a first look)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
@@ -53,4 +56,4 @@ $(PEERS)/.ready: benchmarks/requirements.txt
 	touch $@
 
 clean:                  ## remove the environments and caches, never runs/
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
