@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+DEV    := $(VENV)/.ready-to-develop
 PEERS  := .venv-peers
 SUDO   := $(if $(filter-out 0,$(shell id -u)),sudo)
 
@@ -11,30 +12,30 @@ SUDO   := $(if $(filter-out 0,$(shell id -u)),sudo)
 train: setup            ## set up, then learn the default task and draw its learning curve
 	$(BIN)/m2ac train
 
-test: setup             ## set up, then run the tests (ARGS="-k mask" picks some)
+test: $(DEV)            ## set up, then run the tests (ARGS="-k mask" picks some)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-check: setup            ## the gate: format, lint, types, import contracts, tests
+check: $(DEV)           ## the gate: format, lint, types, import contracts, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-format: setup           ## put the code into the project's format
+format: $(DEV)          ## put the code into the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup             ## the site, into build/docs; a warning is an error
+docs: $(DEV)            ## the site, into build/docs; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going --nitpicky --quiet -b html docs build/docs
 
-bench-peers: setup $(PEERS)/.ready  ## time other libraries beside m2ac (ARGS="--quick" for a first look)
+bench-peers: $(DEV) $(PEERS)/.ready  ## time other libraries beside m2ac (ARGS="--quick" for a first look)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
-bench-sb3: setup $(PEERS)/.ready    ## learn PPO and SAC beside stable-baselines3
+bench-sb3: $(DEV) $(PEERS)/.ready    ## learn PPO and SAC beside stable-baselines3
 	$(BIN)/python -m benchmarks.beside_sb3 $(ARGS)
 
-faults: setup           ## make go wrong what may (N=0.1 for a tenth of it, ARGS="--only kills" for one row)
+faults: $(DEV)          ## make go wrong what may (N=0.1 for a tenth of it, ARGS="--only kills" for one row)
 	$(BIN)/python -m faults --scale $(or $(N),1) $(if $(N),,--json results/faults.json) $(ARGS)
 
 browser:                ## install Debian's Chromium, in which tests/test_report_browser.py looks at the report's page
@@ -46,8 +47,13 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "m2ac needs Python 3.11 or newer, found " + sys.version.split()[0] + "; call make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	touch $(READY)
+
+# What the tests and the tools need is twice as much again, so a first run does not wait for it.
+$(DEV): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(DEV)
 
 $(PEERS)/.ready: benchmarks/requirements.txt
 	$(PYTHON) -m venv $(PEERS)
