@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import m2ac
+from m2ac.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -61,3 +62,8 @@ def test_make_builds_the_site_as_strictly():
     recipe = re.search(r"^docs:.*\n\t(.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe
     assert "-W --keep-going --nitpicky" in recipe[1]
+
+
+def test_every_command_has_its_section():
+    text = (DOCS / "commands.md").read_text()
+    assert set(re.findall(r"^## (.*)", text, re.MULTILINE)) == set(COMMANDS)

@@ -345,3 +345,20 @@ def test_a_wrong_line_is_noticed(only_parse, capsys):
 def test_every_shortening_is_needed():
     code = "\n".join(block.code for blocks in PYTHON.values() for block in blocks)
     assert [long for long in SMALLER if long not in code] == []
+
+
+def test_a_block_is_excused_by_a_reason_and_not_without_one(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```\nx\n```\n\n<!-- not run: needs a GPU -->\n\n```python\nx\n```\n\n<!-- not run: -->\n```sh\nx\n```\n"
+    )
+    assert [(block.language, block.line, block.excuse) for block in blocks_of(page)] == [
+        ("", 1, None),
+        ("python", 7, "needs a GPU"),
+        ("sh", 12, None),
+    ]
+
+
+def test_a_line_of_shell_is_taken_apart_into_its_commands():
+    line = "A=1 taskset -c 0 m2ac train --seed 0 & .venv/bin/m2ac eval \\\n 'a b'  # both\n#SBATCH --array=1-640"
+    assert commands_of(line) == [["m2ac", "train", "--seed", "0"], ["m2ac", "eval", "a b"]]
