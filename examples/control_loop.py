@@ -1,6 +1,6 @@
 """A control loop of your own at a fixed rate, with learning beside it: a heated room that is to be held at 21 °C.
 
-python examples/control_loop.py                        # a minute and a half
+python examples/control_loop.py                        # some minutes
 M2AC_EXAMPLE_STEPS=60 python examples/control_loop.py  # whether it works: seconds, small networks, learns nothing
 """
 
@@ -17,15 +17,14 @@ SMALL: dict[str, Any] = {
     "model": {"members": 2, "elites": 2, "hidden": 8, "layers": 1, "weight_decay": (0.0, 0.0), "max_epochs": 2},
     "sac": {"hidden": 8, "batch_size": 16},
 }
-PERIOD = 0.05 if STEPS >= 500 else 0.01  # s
-EPISODE = 100  # steps
+EPISODE, PERIOD = 100, 0.05 if STEPS >= 500 else 0.01  # steps, s
 
 
 class Room:
     """Stands for your machine: read what it measures, apply an action, be told what came of it."""
 
     def __init__(self) -> None:
-        self.inside, self.outside = 15.0, 5.0  # °C
+        self.inside, self.outside, self.minute = 15.0, 5.0, 0  # °C, °C
 
     def read(self) -> np.ndarray:
         """What is measured."""
@@ -34,13 +33,14 @@ class Room:
     def apply(self, power: float) -> tuple[np.ndarray, float]:
         """A minute with the heater at that power (W); the reward is how close to 21 °C that leads."""
         self.inside += 60 * (power + 150.0 * (self.outside - self.inside)) / 2e5
-        self.outside = 5.0 + np.sin(time.monotonic())
+        self.minute += 1
+        self.outside = 5.0 + 5.0 * np.sin(self.minute / 30)
         return self.read(), -abs(self.inside - 21.0)
 
 
 if __name__ == "__main__":
     settings = {"random_steps": min(300, STEPS // 3), "updates_per_step": 1, "model_every": min(250, STEPS // 3)}
-    with Live(obs_dim=2, low=[0.0], high=[5000.0], **settings, **(SMALL if STEPS < 500 else {})) as live:
+    with Live(obs_dim=2, low=[0.0], high=[10_000.0], **settings, **(SMALL if STEPS < 500 else {})) as live:
         room, rewards, due = Room(), [], time.monotonic()
         for step in range(1, STEPS + 1):
             obs = room.read()
@@ -49,10 +49,11 @@ if __name__ == "__main__":
             cut = step % EPISODE == 0
             live.observe(obs, action, reward, next_obs, truncated=cut)
             rewards.append(reward)
-            if cut:
-                room = Room()
             due += PERIOD
             time.sleep(max(0.0, due - time.monotonic()))
+            if cut:  # between episodes there is time to wait for the learner
+                live.wait(timeout=60)
+                room, due = Room(), time.monotonic()
         live.wait(timeout=60)
         print(f"{live.status['steps']} steps seen and {live.status['updates']} updates made by the learner")
     first, last = np.mean(rewards[:EPISODE]), np.mean(rewards[-EPISODE:])

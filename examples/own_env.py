@@ -40,7 +40,7 @@ class Cart(gym.Env):
         speed += 0.05 * float(action[0])
         self.state = np.array([position + 0.05 * speed, speed])
         left_the_track = bool(abs(self.state[0]) > TRACK)
-        return self.state.copy(), 1.0 - float(self.state[0] ** 2), left_the_track, False, {}
+        return self.state.copy(), 1.0 - float(self.state[0] / TRACK) ** 2, left_the_track, False, {}
 
 
 def left_the_track(obs, action, next_obs):
