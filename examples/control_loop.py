@@ -39,16 +39,16 @@ class Room:
 
 
 if __name__ == "__main__":
-    settings = {"random_steps": min(300, STEPS // 3), "updates_per_step": 1, "model_every": min(250, STEPS // 3)}
-    with Live(obs_dim=2, low=[0.0], high=[10_000.0], **settings, **(SMALL if STEPS < 500 else {})) as live:
+    rhythm = {"random_steps": min(300, STEPS // 3), "updates_per_step": 1, "model_every": min(250, STEPS // 3)}
+    sizes = SMALL if STEPS < 500 else {"model": {"hidden": 64}, "sac": {"hidden": 64}}
+    with Live(obs_dim=2, low=[0.0], high=[10_000.0], **rhythm, **sizes) as live:
         room, rewards, due = Room(), [], time.monotonic()
         for step in range(1, STEPS + 1):
-            obs = room.read()
-            action = live.act(obs)
+            action = live.act(obs := room.read())
             next_obs, reward = room.apply(float(action[0]))
+            rewards.append(reward)
             cut = step % EPISODE == 0
             live.observe(obs, action, reward, next_obs, truncated=cut)
-            rewards.append(reward)
             due += PERIOD
             time.sleep(max(0.0, due - time.monotonic()))
             if cut:  # between episodes there is time to wait for the learner
