@@ -131,7 +131,7 @@ class Live:
         self._to_send.put(SAVE)
 
     def close(self, timeout: float = 120.0) -> None:
-        """Let the learner finish what has come in, save and end."""
+        """Let the learner store what has come in, save and end; what it has not learned from yet it does next time."""
         self._to_send.put(None)
         try:
             self._process.wait(timeout)

@@ -44,6 +44,11 @@ class Inbox:
             self._closed = True
             self._changed.notify()
 
+    @property
+    def closed(self) -> bool:
+        """Whether there will be no more."""
+        return self._closed
+
     def take(self, at_most: int) -> list[Row]:
         """The oldest steps, at least one: waits for it; `Ended` where none is left and none will come."""
         with self._changed:
@@ -91,10 +96,15 @@ class Fed(Training):
         room = block_size(steps, self.state.real.capacity)
         self._store(self.inbox.take(min(steps, room)), room)
         behind = len(self.inbox) > self._every
-        while behind and len(self.inbox):
+        if behind:
+            self.store_rest()
+        self._let_go()
+
+    def store_rest(self) -> None:
+        """Keep what still waits, without learning from it."""
+        while self.inbox:
             room = block_size(2, self.state.real.capacity)
             self._store(self.inbox.take(room), room)
-        self._let_go()
 
     def _store(self, taken: list[Row], room: int) -> None:
         started = time.perf_counter()

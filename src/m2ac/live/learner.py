@@ -72,6 +72,9 @@ class Learner:
                 if progress.metrics is not None:
                     self._log(progress.metrics)
                 self._keep_up_to_date()
+                if inbox.closed:  # whoever waits for us, or is gone, should not have to wait for updates
+                    self.training.store_rest()
+                    break
                 if inbox.save_wanted or time.monotonic() - self._saved > 60 * self.config.checkpoint_minutes:
                     self.save()
         except Ended:
