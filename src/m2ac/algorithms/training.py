@@ -95,11 +95,9 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         count = len(rows.reward)
         self.make_room(self.state.counters.steps + count)
         for start in range(0, count, ABSORBED_AT_ONCE):
-            block = jax.tree.map(lambda x: x[start : start + ABSORBED_AT_ONCE], given)  # noqa: B023
-            short = ABSORBED_AT_ONCE - len(block.reward)
-            padded = jax.tree.map(lambda x: np.concatenate([x, np.zeros((short, *x.shape[1:]), x.dtype)]), block)  # noqa: B023
-            real = phases.store(self.state.real, padded, len(block.reward))
-            self.state = self.state._replace(real=real)
+            block = _block(given, start)
+            taken = min(ABSORBED_AT_ONCE, count - start)
+            self.state = self.state._replace(real=phases.store(self.state.real, block, taken))
 
     def _settle_scaling(self) -> None:
         """Before anything is learned from them, bring observations that are far from some units each to those."""
@@ -281,6 +279,12 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         bonus = np.float32(mean_of_finite(entropy_bonus(losses)))
         returns = judge_critics(state.learner, state.real, bonus, learner=self.learner)
         return critic_metrics(returns, acted=acted(state.counters, self.config))
+
+
+def _block(rows: Any, start: int) -> Any:
+    """Rows from there on that are stored together, filled up with zeros: one program stores them all."""
+    cut = jax.tree.map(lambda x: x[start : start + ABSORBED_AT_ONCE], rows)
+    return jax.tree.map(lambda x: np.pad(x, [(0, ABSORBED_AT_ONCE - len(x)), *[(0, 0)] * (x.ndim - 1)]), cut)
 
 
 def settled_scaling(config: AgentConfig, real: Real) -> Scaling:
