@@ -1,11 +1,11 @@
 """The side of the control loop: act within microseconds, tell what happened, and never wait for the learner."""
 
 import json
-import queue
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -16,12 +16,15 @@ from safetensors.numpy import load as load_tensors
 from m2ac.config import RunConfig
 from m2ac.envs.actions import ActionScale
 from m2ac.learners.acting import ActingPolicy
-from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, packed, read, write
+from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, framed, packed, read, write
 from m2ac.runs.checkpoint import policy_of
 from m2ac.settings import ConfigError, UserError, check, override, to_dict
 
 TURN = 5e-4
 """Seconds that one Python thread may keep the others waiting."""
+
+GATHER = 0.05
+"""Seconds that steps gather before they are sent: a thread woken for each would take turns with the loop at each."""
 
 
 class LiveError(UserError):
@@ -61,7 +64,8 @@ class Live:
         self._status: dict[str, Any] = {"steps": 0, "updates": 0, "waiting": 0, "taken": 0, "metrics": {}}
         self._failure: str | None = None
         self._told = threading.Condition()
-        self._to_send: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._to_send: deque[bytes] = deque()
+        self._closing = threading.Event()
         command = [sys.executable, "-m", "m2ac.live.learner"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         config = to_dict(override(self.config, {"random_steps": self._random}))
@@ -102,7 +106,7 @@ class Live:
             raise ConfigError(f"obs, next_obs and reward must be finite, got {before}, {after}, {reward}; leave it out")
         row = Row(before, self._scale.from_env(action), float(reward), after, bool(terminated), bool(truncated))
         self._observed += 1
-        self._to_send.put(packed(row))
+        self._to_send.append(framed(ROW, packed(row)))
 
     @property
     def learned(self) -> bool:
@@ -133,11 +137,11 @@ class Live:
 
     def save(self) -> None:
         """Have everything saved soon; `close` does so in any case."""
-        self._to_send.put(SAVE)
+        self._to_send.append(framed(SAVE))
 
     def close(self, timeout: float = 120.0) -> None:
         """Let the learner store what has come in, save and end; what it has not learned from yet it does next time."""
-        self._to_send.put(None)
+        self._closing.set()
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -154,8 +158,12 @@ class Live:
         pipe = self._process.stdin
         assert pipe is not None
         try:
-            while (message := self._to_send.get()) is not None:
-                write(pipe, *((SAVE,) if message == SAVE else (ROW, message)))
+            closing = False
+            while not closing:
+                closing = self._closing.wait(GATHER)
+                while self._to_send:
+                    pipe.write(self._to_send.popleft())
+                pipe.flush()
             pipe.close()
         except (BrokenPipeError, ValueError):
             pass  # the learner has ended; `_receive` says so

@@ -23,9 +23,14 @@ class Row(NamedTuple):
     truncated: bool
 
 
+def framed(kind: bytes, payload: bytes = b"") -> bytes:
+    """One message as it goes through a pipe."""
+    return HEADER.pack(kind, len(payload)) + payload
+
+
 def write(pipe: IO[bytes], kind: bytes, payload: bytes = b"") -> None:
     """Send one message."""
-    pipe.write(HEADER.pack(kind, len(payload)) + payload)
+    pipe.write(framed(kind, payload))
     pipe.flush()
 
 
