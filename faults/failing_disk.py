@@ -13,6 +13,7 @@ from m2ac.config import RunConfig
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import EvalRow, Logged, RunDirectory
+from m2ac.runs.policy import FILE, load_policy, save_policy
 from m2ac.settings import UserError
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
@@ -54,7 +55,7 @@ def _save(run: RunDirectory) -> None:
     logged = run.logged()._asdict()
     checkpoint.save(checkpoint.new_name(run.checkpoints, 2), at_step(2), CONFIG, logged=logged)
     checkpoint.prune(run.checkpoints)
-    checkpoint.save_policy(run.path / "policy.safetensors", ActingPolicy(at_step(2).learner.policy))
+    save_policy(run.path / FILE, ActingPolicy(at_step(2).learner.policy))
     run.mark_done({"step": 2})
     checkpoint.save(run.path / "saved", at_step(2), CONFIG)  # as Agent.save does: over one that is there
 
@@ -64,7 +65,7 @@ def _prepared(path: Path) -> RunDirectory:
     run.append_metrics({"step": 1})
     run.append_evals([{**_ROW, "step": 1}])
     checkpoint.save(checkpoint.new_name(run.checkpoints, 1), at_step(1), CONFIG, logged=run.logged()._asdict())
-    checkpoint.save_policy(run.path / "policy.safetensors", ActingPolicy(at_step(1).learner.policy))
+    save_policy(run.path / FILE, ActingPolicy(at_step(1).learner.policy))
     checkpoint.save(run.path / "saved", at_step(1), CONFIG)
     return run
 
@@ -119,7 +120,7 @@ def _checked(path: Path) -> str | None:
         step = found.state.counters.steps
         if warned or checkpoint.fingerprint(found.state) != checkpoint.fingerprint(at_step(step)):
             return f"the checkpoint of step {step} is not what was saved: {warned}"
-        checkpoint.load_policy(path / "policy.safetensors")
+        load_policy(path / FILE)
         kept = checkpoint.load(path / "saved").state
         if checkpoint.fingerprint(kept) != checkpoint.fingerprint(at_step(kept.counters.steps)):
             return "what was saved over is neither the old nor the new"

@@ -17,12 +17,13 @@ from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import SACLosses
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import LOSSES, MANIFEST, STATE, CheckpointError
+from m2ac.runs.policy import FILE as POLICY
+from m2ac.runs.policy import PolicyError, load_policy, save_policy
 
 DEFAULT = 10_000
 PROPERTY = (
     "fuzzed checkpoint files (truncated, flipped, spliced, huge headers): none accepted silently, no crash, no hang"
 )
-POLICY = "policy.safetensors"
 PATIENCE = 5.0
 
 Damage = Callable[[bytes, bytes, random.Random], bytes]
@@ -150,7 +151,7 @@ def _files(scratch: Path) -> Files:
         losses = {name: np.full(5, step, np.float32) for name in SACLosses._fields}
         notes: dict[str, Any] = {"logged": {"metrics": 0, "evals": 0}, "elapsed": 1.5, "cycle": {}}
         checkpoint.save(place, at_step(step), CONFIG, losses=losses, **notes)
-        checkpoint.save_policy(place / POLICY, ActingPolicy(at_step(step).learner.policy))
+        save_policy(place / POLICY, ActingPolicy(at_step(step).learner.policy))
         found.append({name: (place / name).read_bytes() for name in (STATE, LOSSES, MANIFEST, POLICY)})
     return Files(found[0], found[1], checkpoint.fingerprint(checkpoint.load(scratch / "1").state))
 
@@ -201,14 +202,14 @@ def _loaded(place: Path, damaged: dict[str, bytes], files: Files) -> str | None:
     began = time.monotonic()
     try:
         if damaged[POLICY] != files.whole[POLICY]:
-            checkpoint.load_policy(place / POLICY)
+            load_policy(place / POLICY)
             return "accepted"
         found = checkpoint.load(place)
         if damaged[STATE] != files.whole[STATE] or checkpoint.fingerprint(found.state) != files.fingerprint:
             return "accepted"
         if damaged[LOSSES] != files.whole[LOSSES]:
             return "accepted"
-    except CheckpointError as error:
+    except (CheckpointError, PolicyError) as error:
         text = str(error)
         if "\n" in text or str(place) not in text or len(text) > 1000 + 2 * len(str(place)):
             return f"an unclear error: {text[:200]!r}"

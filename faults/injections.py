@@ -465,8 +465,8 @@ def _at(run: Path, file: str) -> Path:
 def _use(place: Place, run: Path) -> None:
     """All that reads and writes a run."""
     from m2ac import SAC
-    from m2ac.runs.checkpoint import load_policy
     from m2ac.runs.directory import EvalRow, Logged, RunDirectory
+    from m2ac.runs.policy import load_policy
     from m2ac.runs.tensorboard import TensorBoard
 
     row: EvalRow = {"step": 4, "episode": 9, "seed": 7, "return": 1.0, "length": 3, "seconds": 0.5}

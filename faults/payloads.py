@@ -279,6 +279,7 @@ def _use(place: Place, run: Path, file: str) -> Iterator[str]:
     from m2ac import SAC
     from m2ac.runs import checkpoint
     from m2ac.runs.directory import RunDirectory
+    from m2ac.runs.policy import load_policy
 
     if file == "--config":
         for more in ([], ["--help"]):
@@ -289,7 +290,7 @@ def _use(place: Place, run: Path, file: str) -> Iterator[str]:
     if file in ("metrics.jsonl", "evals.csv"):
         calls += [lambda: RunDirectory.read(run).read_metrics(), lambda: RunDirectory.read(run).read_evals()]
     if file == "policy.safetensors":
-        calls += [lambda: checkpoint.load_policy(run / file)]
+        calls += [lambda: load_policy(run / file)]
     if file in ("manifest.json", "state.safetensors"):
         calls += [
             lambda: checkpoint.load(step),

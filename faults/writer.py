@@ -12,6 +12,7 @@ from faults.small import CONFIG, at_step
 from faults.training import must_not_warn
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import checkpoint
+from m2ac.runs.policy import FILE, load_policy, save_policy
 
 DEFAULT = 200
 PROPERTY = "kill -9 inside the checkpoint writer: a loadable checkpoint is left"
@@ -38,7 +39,7 @@ def run(n: int, scratch: Path) -> Row:
         os.waitpid(child, 0)
         try:
             before, step = step, _newest(directory)
-            checkpoint.load_policy(directory / "policy.safetensors")
+            load_policy(directory / FILE)
         except Exception as error:
             failures.append(f"trial {trial}: {type(error).__name__}: {error}")
             continue
@@ -50,7 +51,7 @@ def run(n: int, scratch: Path) -> Row:
 def _save(directory: Path, step: int, policy: ActingPolicy) -> None:
     checkpoint.save(checkpoint.new_name(directory, step), at_step(step), CONFIG)
     checkpoint.prune(directory)
-    checkpoint.save_policy(directory / "policy.safetensors", policy)
+    save_policy(directory / FILE, policy)
 
 
 def _write_until_killed(directory: Path, step: int, policy: ActingPolicy) -> None:

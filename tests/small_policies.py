@@ -10,8 +10,8 @@ import numpy as np
 from m2ac.config import RunConfig
 from m2ac.envs import ActionScale
 from m2ac.learners.acting import ActingPolicy, DeterministicPolicy
-from m2ac.runs.checkpoint import save_policy
 from m2ac.runs.directory import RunDirectory
+from m2ac.runs.policy import save_policy
 
 
 def a_policy(

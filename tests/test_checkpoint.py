@@ -21,6 +21,7 @@ from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import CheckpointError, fingerprint
 from m2ac.runs.disk import DiskError
+from m2ac.runs.policy import PolicyError, load_policy, save_policy
 from m2ac.runs.tensors import write_tensors
 from m2ac.settings import override
 from m2ac.types import Transition
@@ -249,21 +250,21 @@ def test_the_newest_usable_checkpoint_is_taken_and_a_bad_one_named(state: State,
 
 def test_a_policy_comes_back_and_a_bad_file_is_named(tmp_path: Path) -> None:
     policy = ActingPolicy([(np.ones((3, 2), np.float32), np.zeros(2, np.float32))])
-    checkpoint.save_policy(tmp_path / "p", policy)
+    save_policy(tmp_path / "p", policy)
     obs = np.array([0.1, 0.2, 0.3], np.float32)
-    np.testing.assert_array_equal(checkpoint.load_policy(tmp_path / "p")(obs), policy(obs))
+    np.testing.assert_array_equal(load_policy(tmp_path / "p")(obs), policy(obs))
     assert [p.name for p in tmp_path.iterdir()] == ["p"]
     (tmp_path / "p").write_bytes(b"nonsense")
     for name in ("p", "q"):
-        with pytest.raises(CheckpointError, match=f"/{name} (cannot be read|is damaged)"):
-            checkpoint.load_policy(tmp_path / name)
-    checkpoint.save_policy(tmp_path / "none", ActingPolicy([]))
-    with pytest.raises(CheckpointError, match="holds no policy"):
-        checkpoint.load_policy(tmp_path / "none")
+        with pytest.raises(PolicyError, match=f"/{name} (cannot be read|is damaged)"):
+            load_policy(tmp_path / name)
+    save_policy(tmp_path / "none", ActingPolicy([]))
+    with pytest.raises(PolicyError, match="holds no policy"):
+        load_policy(tmp_path / "none")
     layers = [(np.ones((3, 2), np.float32), np.zeros(2, np.float32)), (np.ones((3, 2), np.float32), np.zeros(2))]
-    checkpoint.save_policy(tmp_path / "odd", ActingPolicy(layers))
-    with pytest.raises(CheckpointError, match="layer 1 does not fit the one before"):
-        checkpoint.load_policy(tmp_path / "odd")
+    save_policy(tmp_path / "odd", ActingPolicy(layers))
+    with pytest.raises(PolicyError, match="layer 1 does not fit the one before"):
+        load_policy(tmp_path / "odd")
 
 
 def test_no_source_file_runs_what_it_reads() -> None:

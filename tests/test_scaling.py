@@ -11,7 +11,8 @@ from m2ac import M2AC, SAC
 from m2ac.config import RunConfig
 from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
-from m2ac.runs.checkpoint import fingerprint, load_policy, save_policy
+from m2ac.runs.checkpoint import fingerprint
+from m2ac.runs.policy import load_policy, save_policy
 from m2ac.scaling import no_scaling, scaling_of
 from m2ac.settings import ConfigError
 

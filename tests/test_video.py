@@ -18,9 +18,9 @@ from m2ac.envs.world import EnvError, World
 from m2ac.learners.acting import ActingPolicy
 from m2ac.report.moving_picture import MissingError, check_kind, moving_picture, shrunk
 from m2ac.runs import film as filming
-from m2ac.runs.checkpoint import save_policy
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.film import Episode, Film, FilmError, film_or_none, make_film
+from m2ac.runs.policy import save_policy
 from m2ac.settings import ConfigError
 
 

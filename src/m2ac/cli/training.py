@@ -89,19 +89,14 @@ def evaluate(args: list[str]) -> int:
     wanted = parse(Evaluation, args, "m2ac eval")
     from m2ac.envs import make_env
     from m2ac.envs.world import World
-    from m2ac.runs.checkpoint import load_policy
     from m2ac.runs.directory import RunDirectory
+    from m2ac.runs.policy import FILE, load_policy, must_fit
 
     run = RunDirectory.read(wanted.run)
     env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
-    policy = load_policy(run.path / "policy.safetensors", run.config)
+    policy = load_policy(run.path / FILE, run.config)
     world = World(make_env(env), seed=wanted.seed, stream="eval", step_timeout=run.config.step_timeout)
-    sizes = policy.obs_dim, policy.action_dim
-    if sizes != (world.obs_dim, world.action_dim):
-        raise ConfigError(
-            f"the policy of {wanted.run!r} has {sizes[0]} observations and {sizes[1]} actions, but {run.config.env} "
-            f"has {world.obs_dim} and {world.action_dim}; continue the training, which writes it anew"
-        )
+    must_fit(policy, world, whose=repr(wanted.run), env=env)
     returns: list[float] = []
     for number in range(wanted.episodes):
         played = world.play(policy, number)

@@ -17,7 +17,7 @@ from m2ac.config import RunConfig
 from m2ac.envs.actions import ActionScale
 from m2ac.learners.acting import ActingPolicy
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, framed, packed, read, write
-from m2ac.runs.checkpoint import policy_of
+from m2ac.runs.policy import policy_of
 from m2ac.settings import ConfigError, UserError, check, override, to_dict
 
 TURN = 5e-4

@@ -16,6 +16,7 @@ from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.execute import save_run
+from m2ac.runs.policy import policy_arrays
 from m2ac.runs.tensors import serialised
 from m2ac.settings import UserError, from_dict
 
@@ -60,7 +61,7 @@ class Learner:
     def tell_policy(self) -> None:
         """Send the current policy."""
         policy = self.training.acting_policy()
-        pieces = serialised(checkpoint.policy_arrays(policy))
+        pieces = serialised(policy_arrays(policy))
         write(self._out, POLICY, b"".join(bytes(piece) for piece in pieces))
 
     def run(self) -> None:

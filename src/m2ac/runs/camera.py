@@ -8,13 +8,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import IO, Any
 
 from m2ac.envs.film import RenderError, drawable, pace_of, shots
 from m2ac.envs.world import World
-from m2ac.runs.checkpoint import load_policy
 from m2ac.runs.directory import RunDirectory
+from m2ac.runs.policy import FILE, load_policy, must_fit
 from m2ac.settings import ConfigError, UserError
 
 Message = tuple[dict[str, Any], bytes]
@@ -47,15 +46,10 @@ def _send(pipe: IO[bytes], message: Message) -> None:
 
 def _filmed(wanted: Mapping[str, Any]) -> Iterator[Message]:
     run = RunDirectory.read(wanted["run"])
-    policy = load_policy(Path(wanted["run"]) / "policy.safetensors", run.config)
+    policy = load_policy(run.path / FILE, run.config)
     env = drawable(wanted["env"])
     world = World(env, seed=wanted["seed"], stream="eval", step_timeout=run.config.step_timeout)
-    sizes = policy.obs_dim, policy.action_dim
-    if sizes != (world.obs_dim, world.action_dim):
-        raise ConfigError(
-            f"the policy of {wanted['run']!r} has {sizes[0]} observations and {sizes[1]} actions, but {wanted['env']} "
-            f"has {world.obs_dim} and {world.action_dim}; continue the training, which writes it anew"
-        )
+    must_fit(policy, world, whose=repr(wanted["run"]), env=wanted["env"])
     pace = pace_of(env)
     pictures = max(1, round(wanted["length"] * pace.fps))
     for shot in shots(world, policy, episodes=wanted["episodes"], pictures=pictures, every=pace.every):

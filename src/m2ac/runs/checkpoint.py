@@ -23,14 +23,12 @@ from m2ac.algorithms.state import AnyState, OnPolicyState, State, rollout_positi
 from m2ac.config import AgentConfig, RunConfig
 from m2ac.finite import first_faulty
 from m2ac.learner_config import PPOConfig
-from m2ac.learners.acting import ActingPolicy
-from m2ac.learners.choice import acting_policy, learner_of
+from m2ac.learners.choice import learner_of
 from m2ac.replay import Real, first_slots
 from m2ac.runs import disk
 from m2ac.runs.disk import dump_json
 from m2ac.runs.environment import versions
-from m2ac.runs.tensors import TensorsError, read_tensors, serialised, write_tensors
-from m2ac.scaling import Scaling
+from m2ac.runs.tensors import TensorsError, read_tensors, write_tensors
 from m2ac.settings import UserError, from_dict, to_dict
 
 FORMAT, SCHEMA = "m2ac checkpoint", 4
@@ -41,7 +39,7 @@ LARGEST_MANIFEST = 2**20
 LARGEST_STATE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 """Bytes that a state may take: what was never written is not in the file, so a small one can ask for any memory."""
 
-LARGEST_LOSSES = LARGEST_POLICY = 2**30
+LARGEST_LOSSES = 2**30
 _NAME = re.compile(r"step-(\d{10,})(?:\.(\d+))?")
 _ANOTHER = "load another one, or train again"
 _WHERE = "give a directory written by save, or a run directory"
@@ -326,50 +324,6 @@ def prune(directory: Path, *, keep: int = 3) -> None:
     """Delete all but the last few checkpoints, and what interrupted saves left behind."""
     for old in (*_in_order(directory)[:-keep], *directory.glob(".step-*.tmp"), *directory.glob(".step-*.old")):
         disk.remove_tree(old)
-
-
-def policy_arrays(policy: ActingPolicy) -> dict[str, np.ndarray]:
-    """The policy alone: weights and biases, layer by layer, and what observations go through before."""
-    arrays: dict[str, np.ndarray] = {}
-    for i, (weight, bias) in enumerate(policy.layers):
-        arrays |= {f"{i}.weight": weight, f"{i}.bias": bias}
-    if policy.scaling is not None:
-        arrays |= {"scaling.shift": policy.scaling.shift, "scaling.scale": policy.scaling.scale}
-    return arrays
-
-
-def policy_of(arrays: Mapping[str, np.ndarray], config: AgentConfig) -> ActingPolicy:
-    """The inverse of `policy_arrays`; a ValueError where they are not of a policy."""
-    layers = {name: array for name, array in arrays.items() if not name.startswith("scaling.")}
-    names = [f"{i}.{part}" for i in range(len(layers) // 2) for part in ("weight", "bias")]
-    if not layers or set(names) != set(layers):
-        raise ValueError("holds no policy")
-    pairs = [(layers[weight], layers[bias]) for weight, bias in zip(names[::2], names[1::2], strict=True)]
-    widths = [pairs[0][0].shape[0], *(bias.size for _, bias in pairs)]
-    for i, (weight, bias) in enumerate(pairs):
-        fits = weight.shape == (widths[i], widths[i + 1]) and bias.ndim == 1
-        if not fits or weight.dtype != np.float32 or bias.dtype != np.float32:
-            raise ValueError(f"holds a policy whose layer {i} does not fit the one before")
-    scaling = [arrays[name] for name in ("scaling.shift", "scaling.scale") if name in arrays]
-    if not scaling:
-        return acting_policy(config, pairs)
-    if [(part.shape, part.dtype) for part in scaling] != [((widths[0],), np.dtype(np.float64))] * 2:
-        raise ValueError("holds a policy whose scaling does not fit its first layer")
-    return acting_policy(config, pairs, Scaling(shift=scaling[0], scale=scaling[1], settled=np.bool_(True)))
-
-
-def save_policy(path: Path, policy: ActingPolicy) -> None:
-    """Write the policy alone."""
-    with disk.writing(path, _ROOM):
-        disk.write_atomically(path, serialised(policy_arrays(policy)))
-
-
-def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
-    """The inverse of `save_policy`; the configuration says what kind of policy it is, SAC's without one."""
-    try:
-        return policy_of(read_tensors(path, at_most=LARGEST_POLICY), config or AgentConfig())
-    except (TensorsError, ValueError) as error:
-        raise CheckpointError(f"{path} {error}; continue the training, which writes it") from error
 
 
 def _filled(shapes: AnyState, arrays: dict[str, np.ndarray], file: Path) -> AnyState:

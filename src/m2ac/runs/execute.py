@@ -27,6 +27,7 @@ from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
 from m2ac.runs.experience import Experience, read_experience
+from m2ac.runs.policy import FILE, save_policy
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError
@@ -278,7 +279,7 @@ def save_run(directory: RunDirectory, training: AnyTraining, config: RunConfig, 
     cycle, losses = training.unfinished()
     checkpoint.save(path, training.state, config, losses=losses, elapsed=elapsed, logged=logged, cycle=cycle)
     checkpoint.prune(directory.checkpoints)
-    checkpoint.save_policy(directory.path / "policy.safetensors", training.acting_policy())
+    save_policy(directory.path / FILE, training.acting_policy())
 
 
 def _last_returns(evals: list[EvalRow]) -> list[float]:

@@ -16,9 +16,9 @@ from m2ac.envs import make_env
 from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
 from m2ac.runs import disk
-from m2ac.runs.checkpoint import load_policy
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.environment import versions
+from m2ac.runs.policy import FILE, load_policy, must_fit
 from m2ac.settings import ConfigError
 
 OUT = "export"
@@ -51,7 +51,7 @@ def export_run(
     """Export the policy of a run; `env` is its environment, which the user has confirmed where it imports a module."""
     chosen = check_formats(formats)
     run = RunDirectory.read(path)
-    policy = load_policy(run.path / "policy.safetensors", run.config)
+    policy = load_policy(run.path / FILE, run.config)
     world = World(make_env(env), seed=SEED, stream="eval", step_timeout=run.config.step_timeout)
     about = {"env": run.config.env, "algo": run.config.algo, "run": run.path.absolute().name, **_progress(run)}
     try:
@@ -66,12 +66,7 @@ def export_policy(
     """Export a policy, which is compared with what it was made of on observations of `world`."""
     chosen = check_formats(formats)
     _must_be_replaceable(out)
-    sizes = policy.obs_dim, policy.action_dim
-    if sizes != (world.obs_dim, world.action_dim):
-        raise ConfigError(
-            f"the policy has {sizes[0]} observations and {sizes[1]} actions, but {about['env']} has {world.obs_dim} "
-            f"and {world.action_dim}; continue the training, which writes it anew"
-        )
+    must_fit(policy, world, whose=repr(about["run"]) if "run" in about else "this agent", env=about["env"])
     about = {**about, "m2ac": versions()["m2ac"]}
     network = network_of(policy, world.scale)
     export = exported(network, lambda obs: world.scale.to_env(policy(obs)), _seen(world, policy), about, chosen)
