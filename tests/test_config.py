@@ -12,20 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2ac.config import (
-    EXPANDING,
-    MODELLED,
-    AgentConfig,
-    Algo,
-    DDPGConfig,
-    MaskConfig,
-    ModelConfig,
-    ReplayConfig,
-    RunConfig,
-    SACConfig,
-    WorldConfig,
-    mask_rates,
-)
+from m2ac.config import EXPANDING, MODELLED, AgentConfig, Algo, DDPGConfig, RunConfig, SACConfig, WorldConfig
+from m2ac.model_config import MaskConfig, ModelConfig, ReplayConfig, mask_rates
 from m2ac.resolving import resolve
 from m2ac.settings import ConfigError, from_dict, override, to_dict
 

@@ -5,11 +5,11 @@ import optax
 import pytest
 from gradients import check_gradient
 
-from m2ac.config import ModelConfig
 from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics import fit as fits
 from m2ac.dynamics.ensemble import init_ensemble, member_outputs, predict, predict_drawn, soft_clamp, standardise
 from m2ac.dynamics.fit import ensemble_loss, finish_fit, fit_slice, init_dynamics, start_fit
+from m2ac.model_config import ModelConfig
 from m2ac.replay import add_real, empty_real, take_real
 from m2ac.types import Transition
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from m2ac.config import mask_rates
 from m2ac.imagination.mask import floor_of_share, keep_all, most_rows_kept, rank_mask, smallest
+from m2ac.model_config import mask_rates
 
 NAN, INF = float("nan"), float("inf")
 

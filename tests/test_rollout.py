@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from m2ac.config import ModelConfig, mask_rates
 from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics.ensemble import Ensemble, init_ensemble
 from m2ac.dynamics.uncertainty import SCORES
 from m2ac.imagination import rollout as rollouts
 from m2ac.imagination.mask import Threshold, keep_all, most_rows_kept, rank_mask
 from m2ac.imagination.rollout import Imagination, masked_rollouts, roll_out, start_rollouts
+from m2ac.model_config import ModelConfig, mask_rates
 from m2ac.types import Border
 
 KEY = jax.random.key(0)

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from m2ac.config import MaskConfig, RunConfig
+from m2ac.config import RunConfig
+from m2ac.model_config import MaskConfig
 from m2ac.runs.directory import EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.disk import DiskError, plain
 from m2ac.runs.environment import git_state

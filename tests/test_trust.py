@@ -13,8 +13,8 @@ from test_rollout import adding_ensemble, imagine
 from tiny import TINY, TINY_SAC, arguments
 
 from m2ac.cli import main
-from m2ac.config import ModelConfig
 from m2ac.dynamics.ensemble import init_ensemble
+from m2ac.model_config import ModelConfig
 from m2ac.report.trust_page import trust_page
 from m2ac.trust import calibration, places, ranking, suggest, telling
 from m2ac.trust.findings import About, Played, find, quantiles

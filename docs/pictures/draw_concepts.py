@@ -14,9 +14,9 @@ import numpy as np
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-from m2ac.config import mask_rates
 from m2ac.dynamics.gaussian import Gaussian, merge, of_member
 from m2ac.dynamics.uncertainty import one_vs_rest
+from m2ac.model_config import mask_rates
 
 IMAGES = Path(__file__).parents[1] / "images"
 DRAWN, REST, OTHERS = "#c8553d", "#28536b", "#9aa5ad"

@@ -8,8 +8,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from m2ac.config import AgentConfig, MaskConfig, ModelConfig, ReplayConfig, RunConfig
+from m2ac.config import AgentConfig, RunConfig
 from m2ac.learner_config import DDPGConfig, PPOConfig, SACConfig, WorldConfig
+from m2ac.model_config import MaskConfig, ModelConfig, ReplayConfig
 from m2ac.settings import ConfigError
 
 if TYPE_CHECKING:

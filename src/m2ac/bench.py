@@ -22,10 +22,11 @@ import numpy as np
 from m2ac.algorithms import phases
 from m2ac.algorithms.state import State, init_state, rollouts_per_phase
 from m2ac.algorithms.training import imagination
-from m2ac.config import AgentConfig, ModelConfig
+from m2ac.config import AgentConfig
 from m2ac.dynamics.fit import Dynamics, fit_slice, start_fit
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import update_many
+from m2ac.model_config import ModelConfig
 from m2ac.replay import add_real, empty_real
 from m2ac.resolving import resolve
 from m2ac.settings import override

@@ -17,7 +17,6 @@ from m2ac.algorithms import diagnostics, phases, watch
 from m2ac.algorithms.diagnostics import ModelErrors, Returns, Window
 from m2ac.algorithms.phases import Trust
 from m2ac.compiling import compile_for_ensemble
-from m2ac.config import ModelConfig
 from m2ac.dynamics import fit as single
 from m2ac.dynamics.ensemble import Ensemble
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
@@ -27,6 +26,7 @@ from m2ac.learners import sac, updating
 from m2ac.learners.choice import Learner
 from m2ac.learners.sac import SACState
 from m2ac.learners.updating import GuardedUpdates, Updates
+from m2ac.model_config import ModelConfig
 from m2ac.networks import MLP
 from m2ac.replay import Imagined, Real, add_real, grow_real, slots_used
 from m2ac.types import Key, Transition

@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from m2ac.config import MODELLED, AgentConfig, mask_rates
+from m2ac.config import MODELLED, AgentConfig
 from m2ac.dynamics.fit import Dynamics, init_dynamics
 from m2ac.imagination.mask import most_rows_kept
 from m2ac.learner_config import PPOConfig
 from m2ac.learners.choice import LearnerState, learner_of
 from m2ac.learners.ppo import PPOState
+from m2ac.model_config import mask_rates
 from m2ac.replay import Imagined, Real, empty_imagined, empty_real
 from m2ac.scaling import Scaling, no_scaling
 from m2ac.types import Key

@@ -24,7 +24,7 @@ from m2ac.algorithms.metrics import episode_metrics, fit_metrics, trust_metrics
 from m2ac.algorithms.numbers import check_dynamics, check_refused, check_state, is_refused, mean_of_finite
 from m2ac.algorithms.rhythm import Rhythm
 from m2ac.algorithms.state import State, init_state, rollouts_per_phase
-from m2ac.config import MODELLED, AgentConfig, mask_rates
+from m2ac.config import MODELLED, AgentConfig
 from m2ac.dynamics.fit import (
     Dynamics,
     Fit,
@@ -42,6 +42,7 @@ from m2ac.imagination.mask import Mask, Threshold, keep_all, rank_mask
 from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import Losses, acting_policy, entropy_bonus
+from m2ac.model_config import mask_rates
 from m2ac.replay import Real
 from m2ac.scaling import Scaling, no_scaling, scaling_of
 from m2ac.types import RewardFn, TerminationFn, Transition

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from m2ac.config import ModelConfig
 from m2ac.dynamics.gaussian import Gaussian, of_member, pick
+from m2ac.model_config import ModelConfig
 from m2ac.networks import MLP, apply_mlp, init_mlp, truncated_normal
 from m2ac.types import Key
 

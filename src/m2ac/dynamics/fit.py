@@ -14,7 +14,6 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from m2ac.compiling import compile_for_ensemble
-from m2ac.config import ModelConfig
 from m2ac.dynamics.ensemble import (
     Ensemble,
     EnsembleParams,
@@ -24,6 +23,7 @@ from m2ac.dynamics.ensemble import (
     standardise,
 )
 from m2ac.finite import all_finite
+from m2ac.model_config import ModelConfig
 from m2ac.replay import Real, take_real
 from m2ac.types import Key, Transition
 

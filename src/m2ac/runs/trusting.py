@@ -12,10 +12,11 @@ from numpy import ndarray
 from m2ac.algorithms.collecting import host_rows, step_world
 from m2ac.algorithms.state import Episode, State
 from m2ac.algorithms.training import Training
-from m2ac.config import MODELLED, MaskConfig, RunConfig
+from m2ac.config import MODELLED, RunConfig
 from m2ac.envs import find_task, make_env
 from m2ac.envs.world import LONGEST_EVALUATION, World
 from m2ac.learners.acting import ActingPolicy
+from m2ac.model_config import MaskConfig
 from m2ac.report.trust_page import trust_page
 from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import RunDirectory

@@ -10,12 +10,12 @@ from numpy import ndarray
 
 from m2ac.algorithms.diagnostics import Window, judge_model
 from m2ac.compiling import compile_for_ensemble
-from m2ac.config import mask_rates
 from m2ac.dynamics.ensemble import Ensemble, member_outputs, standardise
 from m2ac.dynamics.gaussian import pick
 from m2ac.dynamics.uncertainty import SCORES, Score
 from m2ac.imagination.mask import rank_mask
 from m2ac.imagination.rollout import BLOCK, Imagination, Rolling, draw_answers, roll_out, start_rollouts
+from m2ac.model_config import mask_rates
 from m2ac.replay import add_real, empty_real
 from m2ac.types import Key, Transition
 
