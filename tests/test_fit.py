@@ -160,6 +160,15 @@ def test_every_epoch_visits_each_position_of_the_bootstrap_once_in_a_new_order()
     assert (first != second).mean() > 0.9
 
 
+@pytest.mark.parametrize("count", [1, 300, 625, 626, 2500, 2501, 9999, 10_000])
+def test_an_order_is_that_of_sorting_the_whole_buffer(count):
+    capacity, place = 10_000, np.arange(10_000)
+    assert capacity > 2 * fits.SORTED_AT_LEAST, "all of it would be sorted in any case"
+    rank = np.where(place < count, np.asarray(jax.random.uniform(KEY, (capacity,))), 2.0)
+    shuffled = jax.jit(fits._shuffled, static_argnums=0)(capacity, jnp.int32(count), key=KEY)
+    np.testing.assert_array_equal(shuffled, np.argsort(rank, kind="stable"))
+
+
 def test_a_fit_learns_the_law_of_its_world():
     dynamics, report = fit_ensemble(fresh(), real_with(500), SMALL, key=KEY)
     untrained = fresh()

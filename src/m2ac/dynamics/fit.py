@@ -29,6 +29,7 @@ from m2ac.types import Key, Transition
 
 BOUND_WEIGHT = 0.01
 EVALUATION_BLOCK = 500
+SORTED_AT_LEAST = 4096
 MAX_INT32 = 2**31 - 1
 
 
@@ -157,9 +158,22 @@ def _split_rows(real: Real, config: ModelConfig, *, key: Key) -> Split:
 
 
 def _shuffled(capacity: int, count: Int[Array, ""], *, key: Key) -> Int[Array, "N"]:
-    """A random order of 0 .. count−1, followed by the rest."""
-    rank = jax.random.uniform(key, (capacity,))
-    return jnp.argsort(jnp.where(jnp.arange(capacity) < count, rank, 2.0)).astype(jnp.int32)
+    """A random order of 0 .. count−1, followed by the rest.
+
+    What is sorted is the smallest of some sizes that holds `count`: a buffer for a million rows with a thousand in it
+    would spend more time in sorting than in learning. The order is the same, since a row's rank depends on its place
+    and the key alone.
+    """
+
+    def shuffled(size: int) -> Int[Array, "N"]:
+        rank = jax.random.uniform(key, (size,))
+        order = jnp.argsort(jnp.where(jnp.arange(size) < count, rank, 2.0)).astype(jnp.int32)
+        return jnp.concatenate([order, jnp.arange(size, capacity, dtype=jnp.int32)])
+
+    sizes = [capacity]
+    while sizes[0] > SORTED_AT_LEAST:
+        sizes.insert(0, -(-sizes[0] // 4))
+    return jax.lax.switch(jnp.searchsorted(jnp.array(sizes), count), [partial(shuffled, size) for size in sizes])
 
 
 def _standardisation(real: Real, split: Split) -> tuple[Float[Array, "I"], Float[Array, "I"]]:
