@@ -39,7 +39,7 @@ class Room:
 
 
 if __name__ == "__main__":
-    rhythm = {"random_steps": min(300, STEPS // 3), "updates_per_step": 1, "model_every": min(250, STEPS // 3)}
+    rhythm = {"random_steps": min(300, STEPS // 3), "updates_per_step": 4, "model_every": min(250, STEPS // 3)}
     sizes = SMALL if STEPS < 500 else {"model": {"hidden": 64}, "sac": {"hidden": 64}}
     with Live(obs_dim=2, low=[0.0], high=[10_000.0], **rhythm, **sizes) as live:
         room, rewards, due = Room(), [], time.monotonic()
