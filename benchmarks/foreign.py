@@ -18,7 +18,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from benchmarks.learning import CALL, Run, evaluations, train_all, write
+from benchmarks.learning import Run, evaluations, train_all, write
 from benchmarks.team import ROOT
 
 
@@ -53,7 +53,7 @@ def gather(wanted: list[Run]) -> None:
         (task,) = (task for task in TASKS if task.env == run.task)
         trust = run.directory / "trust.json"
         words = ["trust", str(run.directory), "--env", run.task, "--episodes", "10", "--json", str(trust)]
-        subprocess.run([sys.executable, "-c", CALL, *words], check=True, cwd=ROOT)
+        subprocess.run([sys.executable, "-m", "m2ac", *words], check=True, cwd=ROOT)
         score = json.loads((run.directory / "DONE").read_text())["mean_return"]
         told.append(
             {

@@ -33,7 +33,6 @@ from m2ac.report.curve import BLUE, GREEN, VERMILLION
 
 RUNS = ROOT / "runs" / "learning"
 IMAGES = ROOT / "docs" / "images"
-CALL = "from m2ac.cli import main; raise SystemExit(main())"
 
 TRUST = (
     "sac/value",
@@ -141,7 +140,7 @@ def train_all(runs: Sequence[Run], core: int) -> int:
 
 def train(run: Run, core: int) -> int:
     """Start or continue a run on one core; its exit code."""
-    command = [sys.executable, "-c", CALL, *run.arguments, "--out", str(run.directory)]
+    command = [sys.executable, "-m", "m2ac", *run.arguments, "--out", str(run.directory)]
     return subprocess.run(command, preexec_fn=lambda: os.sched_setaffinity(0, {core}), check=False).returncode
 
 

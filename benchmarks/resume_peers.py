@@ -30,7 +30,6 @@ WRITE = 0.02
 """Seconds that a checkpoint takes to be written, roughly; a kill inside comes at a random moment of them."""
 RANDOM, INSIDE = "at random", "inside a write"
 """The moments of a kill. After the second kind only the first way of resuming is tried."""
-CALL = "from m2ac.cli import main; raise SystemExit(main())"
 
 Command = Callable[[Path], list[str]]
 
@@ -48,7 +47,7 @@ class System(NamedTuple):
 
 def m2ac_command(run: Path) -> list[str]:
     """The same for a start and a resume."""
-    return [sys.executable, "-c", CALL, *TRAIN.split(), "--out", str(run)]
+    return [sys.executable, "-m", "m2ac", *TRAIN.split(), "--out", str(run)]
 
 
 def sb3_command(how: str) -> Command:

@@ -37,9 +37,10 @@ def start(*args: str) -> "subprocess.Popen[str]":
 # Help
 
 
-def test_help_answers_at_once() -> None:
+@pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "m2ac"]], ids=["m2ac", "python -m m2ac"])
+def test_help_answers_at_once(command: list[str]) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.7
     assert "m2ac train [--env ID]" in done.stdout

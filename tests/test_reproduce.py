@@ -26,9 +26,8 @@ TRIALS = find_experiment("ablation-uncertainty").trials(SMOKE)[:3]
 
 def start(out):
     command = ["reproduce", "ablation-uncertainty", "--scale", "smoke", "--only", ONLY, "--workers", "2"]
-    call = "import sys; from m2ac.cli import main; sys.exit(main())"
     return subprocess.Popen(
-        [sys.executable, "-c", call, *command, "--out", str(out)],
+        [sys.executable, "-m", "m2ac", *command, "--out", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
