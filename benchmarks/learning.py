@@ -27,6 +27,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
 
 from benchmarks.team import ROOT
 from m2ac.report.curve import BLUE, GREEN, VERMILLION
@@ -236,7 +237,7 @@ def draw() -> None:
             _curves(panel, cycles, name, task)
             panel.set_title(title, fontsize=9)
         row[0].set_ylabel(task)
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    figure.axes[-1].legend(frameon=False, fontsize=8)
     figure.savefig(IMAGES / "learning-trust.png")
 
 
@@ -264,6 +265,7 @@ def _curves(panel: Axes, rows: list[dict[str, str]], name: str, task: str) -> No
         length = "" if horizon is None else f", H = {horizon}"
         panel.plot(common, mean, color=colour, linestyle=LINES[horizon], label=f"{label}{length}")
     panel.spines[["top", "right"]].set_visible(False)
+    panel.xaxis.set_major_locator(MultipleLocator(5000))
 
 
 def _read(name: str) -> list[dict[str, str]]:
