@@ -26,6 +26,7 @@ class Machine(threading.Thread):
         self.period = 1 / rate
         self.action = np.zeros(6)
         self.obs, _ = self.env.reset(seed=0)
+        self.seen = self.obs  # where the last step led; `obs` is already the next episode's after an end
         self.ticked = threading.Event()
         self.reward, self.ended, self.tick, self.over = 0.0, False, 0, False
 
@@ -35,10 +36,9 @@ class Machine(threading.Thread):
         while not self.over:
             due += self.period
             time.sleep(max(0.0, due - time.perf_counter()))
-            obs, reward, terminated, truncated, _ = self.env.step(self.action)
-            ended = terminated or truncated
-            self.reward, self.ended = float(reward), ended
-            self.obs = self.env.reset()[0] if ended else obs
+            self.seen, reward, terminated, truncated, _ = self.env.step(self.action)
+            self.reward, self.ended = float(reward), terminated or truncated
+            self.obs = self.env.reset()[0] if self.ended else self.seen
             self.tick += 1
             self.ticked.set()
 
@@ -51,33 +51,36 @@ def main() -> int:
     parser.add_argument("--warm-up", type=float, default=0.0, help="seconds before counting begins")
     chosen = parser.parse_args()
     machine = Machine(chosen.rate)
-    missed, answered, latencies = 0, 0, []
+    missed, latencies = 0, []
     space = machine.env.action_space
     with Live(17, space.low, space.high, random_steps=1000, updates_per_step=1) as live:
         machine.start()
-        obs, last, began = machine.obs, machine.tick, time.perf_counter()
+        obs, last, began, first = machine.obs, machine.tick, time.perf_counter(), None
         while time.perf_counter() - began < chosen.seconds + chosen.warm_up:
             machine.ticked.wait()
             machine.ticked.clear()
             seen = time.perf_counter()
-            tick, next_obs, reward, ended = machine.tick, machine.obs, machine.reward, machine.ended
-            live.observe(obs, machine.action, reward, next_obs, truncated=ended)
+            tick, next_obs, led_to = machine.tick, machine.obs, machine.seen
+            live.observe(obs, machine.action, machine.reward, led_to, truncated=machine.ended)
             machine.action = live.act(next_obs)
             obs = next_obs
-            if seen - began >= chosen.warm_up:
+            if seen - began >= chosen.warm_up and tick > last:
+                first = tick if first is None else first
                 latencies.append(time.perf_counter() - seen)
-                answered += 1
-                missed += tick - last - 1 + (machine.tick != tick)
-            last = machine.tick if machine.tick != tick else tick
+                # Ticks that went by before the loop woke up had no answer, and one that comes after the next is late.
+                missed += (tick - last - 1 if tick > first else 0) + (machine.tick != tick)
+            last = tick
         machine.over = True
         status = live.status
         learned = live.learned
+    assert first is not None
+    ticks = last - first + 1
     told = {
         "seconds": chosen.seconds,
         "rate": chosen.rate,
-        "ticks": answered + missed,
+        "ticks": ticks,
         "missed": missed,
-        "share_missed": missed / max(1, answered + missed),
+        "share_missed": missed / ticks,
         "answer_us": {str(q): float(np.percentile(latencies, q)) * 1e6 for q in (50, 99, 99.9, 100)},
         "learned": learned,
         "updates": status["updates"],

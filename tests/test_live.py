@@ -1,11 +1,18 @@
 """A control loop of one's own, with learning beside it."""
 
 import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
+from m2ac.cli import main
 from m2ac.config import RunConfig
 from m2ac.envs.nowhere import Nowhere
 from m2ac.envs.world import World
@@ -142,20 +149,126 @@ def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_pa
         assert live.learned
 
 
-def test_what_cannot_be_learned_from_is_refused_at_once(tmp_path):
+REFUSED = {
+    "obs must have shape (2,), got (1,)": {"obs": [0.0]},
+    "obs must be finite in float32, got [ 0. nan]": {"obs": [0.0, np.nan]},
+    "next_obs must be finite in float32, got [inf 0.]": {"next_obs": [1e39, 0.0]},
+    "action must have shape (1,), got (3,)": {"action": [0.1, 0.2, 0.3]},
+    "action must have shape (1,), got (0,)": {"action": []},
+    "action must be finite in float32, got [nan]": {"action": [np.nan]},
+    "reward must be finite in float32, got [inf]": {"reward": 1e39},
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_what_cannot_be_learned_from_or_acted_on_is_refused_at_once():
     with Live(2, [-3.0], [0.5], **SMALL) as live:
-        for obs, message in (([0.0], r"obs must have shape \(2,\), got \(1,\)"), ([0.0, np.nan], "must be finite")):
-            with pytest.raises(ConfigError, match=message):
-                live.observe(obs, [0.0], 0.0, [0.0, 0.0])
-    with pytest.raises(ConfigError, match="algo must not be ppo"):
-        Live(2, [-1.0], [1.0], algo="ppo")
+        for message, odd in REFUSED.items():
+            with pytest.raises(ConfigError, match=re.escape(message)):
+                live.observe(**{"obs": [0.0, 0.0], "action": [0.0], "reward": 0.0, "next_obs": [0.0, 0.0], **odd})
+        with pytest.raises(ConfigError, match="obs must be finite"):
+            live.act([np.nan, 0.0])
+    for odd, message in (
+        ({"algo": "ppo"}, "algo must not be ppo"),
+        ({"tensorboard": True}, "tensorboard has no meaning for Live, got True; leave it out"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Live(2, [-1.0], [1.0], **odd)
 
 
-def test_a_learner_that_has_ended_is_noticed(tmp_path):
+def test_a_learner_that_has_failed_is_noticed_and_said_at_the_end(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text("{}")
-    with Live(2, [-3.0], [0.5], out=str(tmp_path / "run"), **SMALL) as live:
-        live.observe([0.0, 0.0], [0.0], 0.0, [0.0, 0.0])
-        with pytest.raises(LiveError, match=r"metrics\.jsonl but no config\.json"):
-            live.wait(120)
-        assert live.act([0.0, 0.0]).shape == (1,)
+    live = Live(2, [-3.0], [0.5], out=str(tmp_path / "run"), **SMALL)
+    live.observe([0.0, 0.0], [0.0], 0.0, [0.0, 0.0])
+    with pytest.raises(LiveError, match=r"metrics\.jsonl but no config\.json"):
+        live.wait(120)
+    assert live.act([0.0, 0.0]).shape == (1,)
+    live.observe([0.0, 0.0], [0.0], 0.0, [0.0, 0.0])
+    assert not live._to_send, "what nobody takes any more must not gather"
+    with pytest.raises(LiveError, match=r"metrics\.jsonl but no config\.json"):
+        live.close()
+
+
+def told(live, count):
+    for _ in range(count):
+        live.observe([0.0, 0.1], [0.2], 1.0, [0.3, 0.4])
+
+
+def saved_steps(run):
+    found = load_newest(run / "checkpoints", warn=pytest.fail)
+    return 0 if found is None else found.state.counters.steps
+
+
+def until(holds, seconds=120.0):
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
+def test_a_pause_and_an_early_restart_lose_nothing_and_another_loop_is_refused(tmp_path):
+    out = tmp_path / "run"
+    with Live(2, [-3.0], [0.5], out=str(out), **SMALL) as live:
+        told(live, 30)
+        assert live.wait(120)
+        live.save()  # no step comes any more
+        until(lambda: saved_steps(out) == 30)
+        os.kill(live._process.pid, signal.SIGINT)  # Ctrl-C goes to the learner too
+        told(live, 5)
+        assert live.wait(120)
+    assert saved_steps(out) == 35
+    (newest,) = (out / "checkpoints").glob("step-0000000035")
+    (newest / "state.safetensors").write_bytes(b"damaged")
+    live = Live(2, [-3.0], [0.5], out=str(out), **SMALL)
+    told(live, 3)
+    assert live.wait(120)
+    assert "using" in live.status["message"]
+    assert not live.learned, "of 40 random steps 33 are made, so nothing has been learned"
+    os.kill(live._process.pid, signal.SIGTERM)
+    with pytest.raises(LiveError, match="the learner ended without a word"):
+        until(lambda: live.check() or False)
+    assert saved_steps(out) == 33
+    with pytest.raises(LiveError), Live(2, [-3.0], [0.8], out=str(out), **SMALL) as live:
+        until(lambda: live.check() or False)
+    assert "high=[0.5], got [0.8]" in live._failure
+
+
+KILLED = """
+import json, os, signal, sys, time
+from m2ac import Live
+live = Live(2, [-3.0], [0.5], out=sys.argv[1], **json.loads(sys.argv[2]))
+for i in range(100):
+    live.observe([0.0, 0.1], [0.2], 1.0, [0.3, 0.4])
+live.wait(300)  # the random steps are over, and the learner is busy
+for i in range(400):
+    live.observe([0.0, 0.1], [0.2], 1.0, [0.3, 0.4])
+time.sleep(0.5)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_loop_had_told_is_kept_and_its_policy_can_be_exported(tmp_path, capsys):
+    out = tmp_path / "run"
+    subprocess.run([sys.executable, "-c", KILLED, out, json.dumps(SMALL)], check=False)
+    until(lambda: saved_steps(out) == 500)
+    until(lambda: (out / "policy.safetensors").exists())
+    assert main(["export", str(out), "--formats", "numpy", "--out", str(tmp_path / "policy")]) == 0
+    record = json.loads((tmp_path / "policy" / "export.json").read_text())
+    assert record["env"] == "live"
+    for command in ("eval", "trust", "video", "resume"):
+        assert main([command, str(out)]) == 2
+        assert "is of a control loop" in capsys.readouterr().err
+
+
+def test_a_loop_can_begin_with_a_log(tmp_path):
+    rng = np.random.default_rng(0)
+    obs, next_obs = rng.normal(size=(2, 60, 2))
+    action, flags = rng.uniform(-3.0, 0.5, (60, 1)), np.zeros(60)
+    log = tmp_path / "log.npz"
+    np.savez(log, obs=obs, action=action, reward=flags, next_obs=next_obs, terminated=flags)
+    settings = {name: value for name, value in SMALL.items() if name != "random_steps"}
+    with Live(2, [-3.0], [0.5], out=str(tmp_path / "run"), data=(str(log),), offline_updates=5, **settings) as live:
+        until(lambda: live.learned)
+    found = load_newest(tmp_path / "run" / "checkpoints", warn=pytest.fail)
+    assert (int(found.state.real.size), found.state.counters.steps, found.state.counters.updates) == (60, 0, 5)

@@ -209,7 +209,7 @@ class Agent:
             self._training.take_up(manifest.get("cycle", {}), found.losses)
         except (AttributeError, TypeError, ValueError) as error:
             raise checkpoint.CheckpointError(f"{found.path} is damaged ({error}); load another one") from error
-        if not self._training.rejoin():
+        if not self._training.rejoin() and self.config.rejoin:
             warnings.warn(
                 "this environment cannot be replayed exactly; learning goes on with a new episode", stacklevel=3
             )

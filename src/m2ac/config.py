@@ -22,6 +22,9 @@ SOFT = ("m2ac", "mbpo", "sac")
 EXPANDING = ("ddpg", "mve", "steve")
 """The algorithms whose learner is DDPG, with values that may look ahead."""
 
+LIVE = "live"
+"""Stands for the environment of a run whose steps are made by a control loop of the user's own."""
+
 
 @dataclass(frozen=True)
 class AgentConfig:
@@ -62,6 +65,9 @@ class AgentConfig:
     """Seconds after which a reset or a step of the environment counts as hanging and ends the run, which is saved.
     Only in the main thread, and code that never returns to Python (a loop in C) cannot be interrupted. None: no
     limit."""
+    rejoin: bool = True
+    """Whether a training that is continued plays the actions of its unfinished episode again, without looking, to be
+    where it was. A real machine may not bear that: False begins a new episode."""
     mask: MaskConfig = field(default_factory=MaskConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)

@@ -74,7 +74,7 @@ class BaseTraining(ABC, Generic[S]):
     def rejoin(self) -> bool:
         """Bring the real world to the middle of what is under way, by playing its stored actions again.
 
-        False where it went another way this time, or failed: then a new episode begins.
+        False where it went another way this time, failed, or must not be (`rejoin`): then a new episode begins.
         """
 
     @property

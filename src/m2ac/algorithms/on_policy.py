@@ -161,7 +161,7 @@ class OnPolicy(BaseTraining[OnPolicyState]):
             return True
         newest = (self.step - 1 - env) % envs  # steps of others since this environment's last
         oldest = newest + envs * (length - 1)
-        if oldest >= int(real.size):
+        if oldest >= int(real.size) or not self.config.rejoin:
             return False
         try:
             obs = world.reset(int(episodes.number[env]))

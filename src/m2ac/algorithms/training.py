@@ -123,7 +123,7 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         episode, real = self.state.episode, self.state.real
         if episode.length == 0:
             return True
-        same = episode.length <= real.capacity
+        same = self.config.rejoin and episode.length <= real.capacity
         if same:
             try:
                 same = np.array_equal(self._replayed(), episode.obs)

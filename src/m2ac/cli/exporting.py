@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from m2ac.cli.parsing import confirmed_env, parse
 from m2ac.cli.training import OfRun
+from m2ac.config import LIVE
 from m2ac.escaping import visible
 from m2ac.runs.caching import prepare_jax
 
@@ -29,7 +30,9 @@ def export(args: list[str]) -> int:
 
     formats = check_formats(wanted.formats)
     run = RunDirectory.read(wanted.run)
-    env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
+    env = run.config.env
+    if wanted.env is not None or env != LIVE:
+        env = confirmed_env(env, wanted.env, where=f"the run {wanted.run!r}")
     done = export_run(wanted.run, env=env, out=wanted.out, formats=formats)
     for name, verdict in done.export.verdicts.items():
         size = sum(len(done.export.files[file]) for file in FILES[name])

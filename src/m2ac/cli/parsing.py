@@ -8,7 +8,7 @@ import sys
 from contextlib import redirect_stderr
 from typing import Any
 
-from m2ac.config import ASKED, RunConfig
+from m2ac.config import ASKED, LIVE, RunConfig
 from m2ac.settings import ConfigError, check, from_dict
 
 
@@ -114,6 +114,14 @@ def confirmed_env(stored: str, named: str | None, *, where: str) -> str:
     `package.module:Id-v0` imports, hence runs, whatever module it names. The command line may ask for that; a file,
     which may have come from anybody, may not.
     """
+    if stored == LIVE:
+        check(
+            named is not None,
+            f"{where} is of a control loop, which cannot be played; add --env ID of a simulation with the same "
+            f"observations and actions",
+        )
+        assert named is not None
+        return named
     module, _, _ = stored.rpartition(":")
     if named is None and module and module not in sys.modules:
         raise ConfigError(

@@ -7,9 +7,9 @@ from typing import Annotated
 import tyro
 
 from m2ac.cli.parsing import confirmed_env, parse, with_config_file
-from m2ac.config import RunConfig
+from m2ac.config import LIVE, RunConfig
 from m2ac.escaping import visible
-from m2ac.settings import ConfigError
+from m2ac.settings import ConfigError, check
 
 
 def train(args: list[str]) -> int:
@@ -46,6 +46,7 @@ def resume(args: list[str]) -> int:
     from m2ac.runs.directory import RunDirectory
 
     config = RunDirectory.read(wanted.run).config
+    check(config.env != LIVE, f"the run {wanted.run!r} is of a control loop; the same call of Live continues it")
     confirmed_env(config.env, wanted.env, where=f"the run {wanted.run!r}")
     return _execute(replace(config, out=wanted.run))
 

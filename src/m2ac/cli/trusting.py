@@ -55,13 +55,13 @@ def trust(args: list[str]) -> int:
 
     prepare_jax()
     run = RunDirectory.read(wanted.run)
-    confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
+    env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
     from m2ac.runs.trusting import Wanted, examine, write
     from m2ac.trust.suggest import Rule
     from m2ac.trust.telling import lines
 
     how = Wanted(wanted.episodes, wanted.seed, wanted.horizon, not wanted.mean, Rule(wanted.threshold, wanted.gain))
-    found = examine(run, how, tell=warn)
+    found = examine(run, how, env=env, tell=warn)
     for line in lines(found):
         print(visible(line))
     page, numbers = write(

@@ -1,6 +1,8 @@
 """The tasks by name: how each is made, when it terminates, and the settings it is known to work with."""
 
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -255,12 +257,15 @@ def task_of(env: gym.Env[Any, Any]) -> Task:
 
 
 def _import_for(env_id: str, module: str) -> None:
+    """Import what the user named; as with `python -m`, the current directory is looked in as well, but last."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
     try:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f'cannot import the module "{shortened(module)}" of environment "{shortened(env_id)}" ({cause(error)}); '
-            f"install it or add its directory to PYTHONPATH"
+            f"install it, or call from its directory"
         ) from error
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load as load_tensors
 
-from m2ac.config import RunConfig
+from m2ac.config import LIVE, RunConfig
 from m2ac.envs.actions import ActionScale
 from m2ac.learners.acting import ActingPolicy
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, framed, packed, read, write
 from m2ac.runs.policy import policy_of
-from m2ac.settings import ConfigError, UserError, check, override, to_dict
+from m2ac.settings import UserError, check, override, to_dict
 
 TURN = 5e-4
 """Seconds that one Python thread may keep the others waiting."""
@@ -27,8 +27,20 @@ GATHER = 0.05
 """Seconds that steps gather before they are sent: a thread woken for each would take turns with the loop at each."""
 
 
+WITHOUT_MEANING = ("env", "eval_every", "eval_episodes", "final_episodes", "step_timeout", "tensorboard", "rejoin")
+"""Settings of a run that are about an environment, or about files that a live one has not."""
+
+
 class LiveError(UserError):
     """The learner has ended; acting goes on with the last policy."""
+
+
+def checked(name: str, given: ArrayLike, size: int) -> NDArray[np.float32]:
+    """Numbers that may be acted on or learned from: of a NaN a policy would make a NaN for the actuators."""
+    numbers = np.asarray(given, dtype=np.float32)
+    check(numbers.shape == (size,), f"{name} must have shape ({size},), got {numbers.shape}; mend it")
+    check(bool(np.isfinite(numbers).all()), f"{name} must be finite in float32, got {numbers}; leave the step out")
+    return numbers
 
 
 class Live:
@@ -40,7 +52,7 @@ class Live:
     ...         action = live.act(obs)
     ...         next_obs, reward, fell = robot.apply(action)
     ...         live.observe(obs, action, reward, next_obs, terminated=fell)
-    ...         obs = next_obs
+    ...         obs = robot.bring_back() if fell else next_obs
 
     Learning happens in a process of its own, beside the loop, and comes back as a new policy now and then. With `out`
     everything is kept in a run directory, and the same call goes on from there.
@@ -53,38 +65,40 @@ class Live:
         check(obs_dim >= 1, f"obs_dim must be at least 1, got {obs_dim}; count the numbers in an observation")
         bounds = [np.atleast_1d(np.asarray(bound, dtype=np.float64)) for bound in (low, high)]
         self._scale = ActionScale(*bounds)
+        for name in WITHOUT_MEANING:
+            check(name not in settings, f"{name} has no meaning for Live, got {settings.get(name)!r}; leave it out")
         given = {"steps": 200_000, "out": out, "seed": seed, "tensorboard": False, **settings}
-        self.config = override(RunConfig(env="live"), given)
+        self.config = override(RunConfig(env=LIVE), given)
         check(self.config.algo != "ppo", "algo must not be ppo, which needs whole rollouts of its own; use m2ac or sac")
         self.obs_dim, self.action_dim = obs_dim, len(bounds[0])
-        self._random = 5000 if self.config.random_steps is None else self.config.random_steps
         self._policy: ActingPolicy | None = None
         self._noise = np.random.default_rng([seed, 7])
         self._observed = 0
         self._status: dict[str, Any] = {"steps": 0, "updates": 0, "waiting": 0, "taken": 0, "metrics": {}}
         self._failure: str | None = None
+        self._killed: str | None = None
         self._told = threading.Condition()
         self._to_send: deque[bytes] = deque()
         self._closing = threading.Event()
         command = [sys.executable, "-m", "m2ac.live.learner"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        config = to_dict(override(self.config, {"random_steps": self._random}))
-        setup = {"obs_dim": obs_dim, "low": bounds[0].tolist(), "high": bounds[1].tolist(), "config": config}
+        low, high = (bound.tolist() for bound in bounds)
+        setup = {"obs_dim": obs_dim, "low": low, "high": high, "config": to_dict(self.config)}
         assert self._process.stdin is not None
         write(self._process.stdin, SETUP, json.dumps(setup).encode())
         # A thread that waits for its turn gets it after half a millisecond, not after Python's usual five.
-        sys.setswitchinterval(min(sys.getswitchinterval(), TURN))
+        self._turn = sys.getswitchinterval()
+        sys.setswitchinterval(min(self._turn, TURN))
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._send, self._receive)]
         for thread in self._threads:
             thread.start()
 
     def act(self, obs: ArrayLike, *, deterministic: bool = False) -> NDArray[Any]:
         """The action for an observation, in the loop's units; at random until there is a policy."""
-        policy = self._policy
+        seen, policy = checked("obs", obs, self.obs_dim), self._policy
         if policy is None:
             unit: Any = self._noise.uniform(-1.0, 1.0, self.action_dim)
         else:
-            seen = np.asarray(obs, dtype=np.float32)
             unit = policy(seen, None if deterministic else policy.draw(self._noise))
         return self._scale.to_env(unit)
 
@@ -99,12 +113,12 @@ class Live:
         truncated: bool = False,
     ) -> None:
         """Tell what an action led to; `terminated` where the task is over, `truncated` where the episode was cut."""
-        before, after = (np.asarray(each, dtype=np.float32) for each in (obs, next_obs))
-        for name, each in (("obs", before), ("next_obs", after)):
-            check(each.shape == (self.obs_dim,), f"{name} must have shape ({self.obs_dim},), got {each.shape}; mend it")
-        if not (np.isfinite(before).all() and np.isfinite(after).all() and np.isfinite(reward)):
-            raise ConfigError(f"obs, next_obs and reward must be finite, got {before}, {after}, {reward}; leave it out")
-        row = Row(before, self._scale.from_env(action), float(reward), after, bool(terminated), bool(truncated))
+        before, after = checked("obs", obs, self.obs_dim), checked("next_obs", next_obs, self.obs_dim)
+        done = checked("action", action, self.action_dim)
+        checked("reward", [reward], 1)
+        row = Row(before, self._scale.from_env(done), float(reward), after, bool(terminated), bool(truncated))
+        if self._failure is not None:  # nobody takes it any more; `check` says so
+            return
         self._observed += 1
         self._to_send.append(framed(ROW, packed(row)))
 
@@ -140,19 +154,31 @@ class Live:
         self._to_send.append(framed(SAVE))
 
     def close(self, timeout: float = 120.0) -> None:
-        """Let the learner store what has come in, save and end; what it has not learned from yet it does next time."""
+        """Let the learner store what has come in, save and end; what it has not learned from yet it does next time.
+
+        Raises `LiveError` where that failed.
+        """
+        self._end(timeout)
+        self.check()
+
+    def _end(self, timeout: float = 120.0) -> None:
         self._closing.set()
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            self._killed = f"the learner had not saved after {timeout:g} s and was killed; the last checkpoint is kept"
+        for thread in self._threads:
+            thread.join()
+        sys.setswitchinterval(self._turn)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end()
+        if kind is None:
+            self.check()
 
     def _send(self) -> None:
         pipe = self._process.stdin
@@ -172,18 +198,20 @@ class Live:
         pipe = self._process.stdout
         assert pipe is not None
         failure = "the learner ended without a word; see its output"
-        while (message := read(pipe)) is not None:
-            kind, payload = message
-            if kind == POLICY:
-                self._policy = policy_of(load_tensors(payload), self.config)
-            elif kind == STATUS:
-                told = json.loads(payload)
-                with self._told:
-                    self._status |= told
-                    self._told.notify_all()
-            elif kind == FAILURE:
-                failure = payload.decode()
-        if self._process.wait() != 0:
+        try:
+            while (message := read(pipe)) is not None:
+                kind, payload = message
+                if kind == POLICY:
+                    self._policy = policy_of(load_tensors(payload), self.config)
+                elif kind == STATUS:
+                    told = json.loads(payload)
+                    with self._told:
+                        self._status |= told
+                        self._told.notify_all()
+                elif kind == FAILURE:
+                    failure = payload.decode()
+        finally:
+            ended_well = self._process.wait() == 0 and self._closing.is_set()
             with self._told:
-                self._failure = failure
+                self._failure = None if ended_well else self._killed or failure
                 self._told.notify_all()

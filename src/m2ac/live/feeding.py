@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from m2ac.algorithms import phases
@@ -28,6 +29,7 @@ class Inbox:
         self._closed = False
         self.save_wanted = False
         self.taken = 0
+        self.while_idle: Callable[[], None] = lambda: None  # what is done about once a second where no step comes
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -49,11 +51,16 @@ class Inbox:
         """Whether there will be no more."""
         return self._closed
 
+    def _has_come(self) -> bool:
+        """Whether there is a step, or will be none; waits a second for it."""
+        with self._changed:
+            return bool(self._changed.wait_for(lambda: self._rows or self._closed, timeout=1.0))
+
     def take(self, at_most: int) -> list[Row]:
         """The oldest steps, at least one: waits for it; `Ended` where none is left and none will come."""
+        while not self._has_come():
+            self.while_idle()
         with self._changed:
-            while not self._rows and not self._closed:
-                self._changed.wait(1.0)
             if not self._rows:
                 raise Ended
             rows = [self._rows.popleft() for _ in range(min(at_most, len(self._rows)))]

@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import IO, Any
 
 from m2ac.config import RunConfig
@@ -14,8 +16,10 @@ from m2ac.live.feeding import Ended, Fed, Inbox, fed_training
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, read, unpacked, write
 from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
-from m2ac.runs.directory import RunDirectory
-from m2ac.runs.execute import save_run
+from m2ac.runs.directory import Logged, RunDirectory
+from m2ac.runs.execute import save_run, take_up
+from m2ac.runs.experience import read_experience
+from m2ac.runs.loop import Loop, record_loop
 from m2ac.runs.policy import policy_arrays
 from m2ac.runs.tensors import serialised
 from m2ac.settings import UserError, from_dict
@@ -36,54 +40,80 @@ class Learner:
         world = World(Nowhere(setup["obs_dim"], setup["low"], setup["high"]), seed=0, stream="train")
         asked = from_dict(RunConfig, setup["config"])
         assert asked.steps is not None
-        config = resolve(asked, {}, action_dim=world.action_dim, steps=asked.steps)
+        experience = read_experience(asked.data, world) if asked.data else None
+        logged = experience.size if experience else 0
+        config = resolve(asked, {}, action_dim=world.action_dim, steps=asked.steps, logged=logged)
         self.config = config
         self.directory = None if asked.out is None else RunDirectory.open(asked.out, config, asked=asked)
         found = None
         if self.directory is not None:
+            record_loop(self.directory.path, Loop(setup["obs_dim"], setup["low"], setup["high"]))
             found = checkpoint.load_newest(self.directory.checkpoints, warn=self._say)
         self.training: Fed = fed_training(config, world, inbox=inbox, state=found.state if found else None)
-        self._elapsed = float(found.manifest["elapsed"]) if found else 0.0
+        self._elapsed = self._taken_up(found)
+        if experience is not None and self.training.is_new:
+            self.training.absorb(experience.rows)
+            if self.directory is not None:
+                self.directory.record_data(experience.sources)
         self._started = self._saved = self._told = time.monotonic()
+        self._saved_at = self.training.counters.steps
         self._told_at = self.training.counters.updates
-        if found is not None:
+        if self._told_at:  # before, random actions are better than those of a network that has learned nothing
             self.tell_policy()
+        inbox.while_idle = self._save_where_due
+
+    def _taken_up(self, found: checkpoint.Checkpoint | None) -> float:
+        """The seconds that the run took before, its logs cut back to the checkpoint it goes on from."""
+        if self.directory is None:
+            return 0.0
+        if found is None:
+            self.directory.cut_back(Logged(0, 0))
+            return 0.0
+        checkpoint.set_aside(self.directory.checkpoints, newer_than=found.path)
+        elapsed, _ = take_up(found, self.training, self.directory)
+        return elapsed
+
+    def _write(self, kind: bytes, payload: bytes) -> None:
+        with suppress(BrokenPipeError):  # the control loop has gone, which the inbox is told as well
+            write(self._out, kind, payload)
 
     def _say(self, text: str) -> None:
-        self._tell({"message": text})
+        self._write(STATUS, json.dumps({"message": text}).encode())
 
     def _tell(self, status: dict[str, Any]) -> None:
         training = self.training
         inbox, counters = training.inbox, training.counters
         counts = {"steps": counters.steps, "updates": counters.updates, "waiting": len(inbox), "taken": inbox.taken}
-        write(self._out, STATUS, json.dumps(counts | status, default=float).encode())
+        self._write(STATUS, json.dumps(counts | status, default=float).encode())
 
     def tell_policy(self) -> None:
         """Send the current policy."""
-        policy = self.training.acting_policy()
-        pieces = serialised(policy_arrays(policy))
-        write(self._out, POLICY, b"".join(bytes(piece) for piece in pieces))
+        pieces = serialised(policy_arrays(self.training.acting_policy()))
+        self._write(POLICY, b"".join(bytes(piece) for piece in pieces))
 
     def run(self) -> None:
-        """Learn for as long as steps come."""
-        inbox = self.training.inbox
+        """Learn for as long as steps come; what has come is kept however this ends."""
         try:
             self._tell({"metrics": {}})
             for progress in self.training.run(FOREVER):
                 if progress.metrics is not None:
                     self._log(progress.metrics)
-                self._keep_up_to_date()
-                if inbox.closed:  # whoever waits for us, or is gone, should not have to wait for updates
-                    self.training.store_rest()
+                if self.training.inbox.closed:  # whoever waits for us, or is gone, should not have to wait for updates
                     break
-                if inbox.save_wanted or time.monotonic() - self._saved > 60 * self.config.checkpoint_minutes:
-                    self.save()
+                self._keep_up_to_date()
+                self._save_where_due()
         except Ended:
             pass
         finally:
+            self.training.store_rest()
             self.save()
             if self.directory is not None:
                 self.directory.close()
+
+    def _save_where_due(self) -> None:
+        late = time.monotonic() - self._saved > 60 * self.config.checkpoint_minutes
+        if self.training.inbox.save_wanted or (late and self.training.counters.steps > self._saved_at):
+            self.save()
 
     def _keep_up_to_date(self) -> None:
         """Tell the policy and how far it is, once a second or where there is nothing else to do."""
@@ -106,7 +136,7 @@ class Learner:
     def save(self) -> None:
         """Keep everything, where there is a directory for it."""
         self.training.inbox.save_wanted = False
-        self._saved = time.monotonic()
+        self._saved, self._saved_at = time.monotonic(), self.training.counters.steps
         if self.directory is not None:
             save_run(self.directory, self.training, self.config, self._elapsed + self._saved - self._started)
             self._tell({"saved": str(self.directory.path)})
@@ -117,28 +147,32 @@ def main() -> int:
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints must not get between the messages
     os.nice(NICE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the loop, whose end is the end of what comes in
     first = read(incoming)
     if first is None or first[0] != SETUP:
         return 2
     setup, inbox = json.loads(first[1]), Inbox()
+    for asked_to_end in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(asked_to_end, lambda *_: inbox.close())
 
     def receive() -> None:
-        while (message := read(incoming)) is not None:
-            kind, payload = message
-            if kind == ROW:
-                inbox.put(unpacked(payload, setup["obs_dim"], len(setup["low"])))
-            elif kind == SAVE:
-                inbox.save_wanted = True
-        inbox.close()
+        try:
+            while (message := read(incoming)) is not None:
+                kind, payload = message
+                if kind == ROW:
+                    inbox.put(unpacked(payload, setup["obs_dim"], len(setup["low"])))
+                elif kind == SAVE:
+                    inbox.save_wanted = True
+        finally:
+            inbox.close()
 
     threading.Thread(target=receive, daemon=True).start()
     try:
         Learner(setup, inbox, outgoing).run()
     except UserError as error:
-        write(outgoing, FAILURE, str(error).encode())
+        with suppress(BrokenPipeError):
+            write(outgoing, FAILURE, str(error).encode())
         return 1
-    except BrokenPipeError:  # the control loop has gone, and everything is saved
-        return 0
     return 0
 
 

@@ -29,7 +29,7 @@ EvalRow = TypedDict(
 T = TypeVar("T")
 
 EVAL_COLUMNS = ("step", "episode", "seed", "return", "length", "seconds")
-MAY_DIFFER = ("out", "tensorboard", "checkpoint_every", "checkpoint_minutes", "step_timeout")
+MAY_DIFFER = ("out", "tensorboard", "checkpoint_every", "checkpoint_minutes", "step_timeout", "rejoin")
 """Settings that do not change what a run computes."""
 
 LARGEST_CONFIG = 2**20

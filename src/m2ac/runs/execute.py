@@ -90,28 +90,18 @@ class _Run:
                 self.display.message("no checkpoint is left of this run, so it starts again from its first step")
             self.directory.cut_back(Logged(0, 0))
             return training
-        self._take_up(found, training)
+        self.elapsed_before, whole = take_up(found, training, self.directory)
+        if not whole:
+            self.display.message("the logs have lost some lines from before the checkpoint; the run itself is whole")
         for damaged in checkpoint.set_aside(self.directory.checkpoints, newer_than=found.path):
             self.display.message(f"kept out of the way: {damaged}")
         self.display.message(f"continuing at step {training.step} from {found.path}")
         for difference in self.directory.differences:
             self.display.message(f"{difference}; the numbers may now differ from an uninterrupted run's")
         if not training.rejoin():
-            self.display.message("this environment cannot be replayed exactly; the run goes on with a new episode")
+            why = "this environment cannot be replayed exactly; " if self.config.rejoin else ""
+            self.display.message(f"{why}the run goes on with a new episode")
         return training
-
-    def _take_up(self, found: checkpoint.Checkpoint, training: AnyTraining) -> None:
-        """Go on with the run's own notes: its time, its logs, the cycle that was under way."""
-        try:
-            self.elapsed_before = float(found.manifest["elapsed"])
-            logged = Logged(*(abs(int(found.manifest["logged"][name])) for name in Logged._fields))
-            training.take_up(found.manifest["cycle"], found.losses)
-        except (KeyError, TypeError, ValueError) as error:
-            raise checkpoint.CheckpointError(
-                f"{found.path} is not of a run, or damaged ({error!r}); delete it to use the one before"
-            ) from error
-        if not self.directory.cut_back(logged):
-            self.display.message("the logs have lost some lines from before the checkpoint; the run itself is whole")
 
     @property
     def elapsed(self) -> float:
@@ -270,6 +260,22 @@ class _Run:
         """Let go of what is open."""
         if self.tensorboard is not None:
             self.tensorboard.close()
+
+
+def take_up(found: checkpoint.Checkpoint, training: AnyTraining, directory: RunDirectory) -> tuple[float, bool]:
+    """Go on with the run's own notes: its time, its logs, the cycle that was under way.
+
+    Gives the seconds that the run took so far, and whether its logs have every line up to there.
+    """
+    try:
+        elapsed = float(found.manifest["elapsed"])
+        logged = Logged(*(abs(int(found.manifest["logged"][name])) for name in Logged._fields))
+        training.take_up(found.manifest["cycle"], found.losses)
+    except (KeyError, TypeError, ValueError) as error:
+        raise checkpoint.CheckpointError(
+            f"{found.path} is not of a run, or damaged ({error!r}); delete it to use the one before"
+        ) from error
+    return elapsed, directory.cut_back(logged)
 
 
 def save_run(directory: RunDirectory, training: AnyTraining, config: RunConfig, elapsed: float) -> None:

@@ -219,8 +219,13 @@ def _transitions(table: _Table, world: World) -> tuple[Transition, int]:
             parts[name] = _flags(parts[name], name, table.name, first_row)
     keep = np.ones(count, dtype=bool)
     if "next_obs" not in parts:
+        if "truncated" not in parts:
+            raise ConfigError(
+                f"--data {table.name} has neither next_obs nor truncated, so where episodes were cut is unknown; "
+                f"add truncated, all 0 if it is of one episode"
+            )
         parts["next_obs"] = np.concatenate([parts["obs"][1:], parts["obs"][:1]])
-        keep = ~(parts["terminated"] | parts.get("truncated", np.zeros(count, dtype=bool)))
+        keep = ~(parts["terminated"] | parts["truncated"])
         keep[-1:] = False
     rows: Any = (
         parts["obs"].astype(np.float32),

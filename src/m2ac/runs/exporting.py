@@ -10,14 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from m2ac.algorithms.state import State
+from m2ac.config import LIVE
 from m2ac.deploy.formats import FILES, FORMAT, README, RECORD, Export, check_formats, exported
 from m2ac.deploy.network import network_of
 from m2ac.envs import make_env
+from m2ac.envs.nowhere import Nowhere
 from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
-from m2ac.runs import disk
+from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.environment import versions
+from m2ac.runs.loop import read_loop
 from m2ac.runs.policy import FILE, load_policy, must_fit
 from m2ac.settings import ConfigError
 
@@ -48,28 +52,40 @@ def export_run(
     out: str | os.PathLike[str] | None = None,
     formats: Iterable[str] = ("numpy",),
 ) -> Exported:
-    """Export the policy of a run; `env` is its environment, which the user has confirmed where it imports a module."""
+    """Export the policy of a run; `env` is its environment, which the user has confirmed where it imports a module.
+
+    A control loop is nowhere to be played, so its policy is compared on the observations that it had.
+    """
     chosen = check_formats(formats)
     run = RunDirectory.read(path)
     policy = load_policy(run.path / FILE, run.config)
-    world = World(make_env(env), seed=SEED, stream="eval", step_timeout=run.config.step_timeout)
+    made, seen = (Nowhere(*read_loop(run.path)), _observed(run)) if env == LIVE else (make_env(env), None)
+    world = World(made, seed=SEED, stream="eval", step_timeout=run.config.step_timeout)
     about = {"env": run.config.env, "algo": run.config.algo, "run": run.path.absolute().name, **_progress(run)}
     try:
-        return export_policy(run.path / OUT if out is None else Path(out), policy, world, formats=chosen, about=about)
+        place = run.path / OUT if out is None else Path(out)
+        return export_policy(place, policy, world, formats=chosen, about=about, seen=seen)
     finally:
         world.close()
 
 
 def export_policy(
-    out: Path, policy: ActingPolicy, world: World, *, formats: Iterable[str], about: Mapping[str, Any]
+    out: Path,
+    policy: ActingPolicy,
+    world: World,
+    *,
+    formats: Iterable[str],
+    about: Mapping[str, Any],
+    seen: NDArray[np.float32] | None = None,
 ) -> Exported:
-    """Export a policy, which is compared with what it was made of on observations of `world`."""
+    """Export a policy, which is compared with what it was made of on observations of `world`, or on those given."""
     chosen = check_formats(formats)
     _must_be_replaceable(out)
     must_fit(policy, world, whose=repr(about["run"]) if "run" in about else "this agent", env=about["env"])
     about = {**about, "m2ac": versions()["m2ac"]}
     network = network_of(policy, world.scale)
-    export = exported(network, lambda obs: world.scale.to_env(policy(obs)), _seen(world, policy), about, chosen)
+    seen = _seen(world, policy) if seen is None else seen
+    export = exported(network, lambda obs: world.scale.to_env(policy(obs)), seen, about, chosen)
     _write(out, export.files)
     return Exported(out, about, export)
 
@@ -87,6 +103,17 @@ def _seen(world: World, policy: ActingPolicy) -> NDArray[np.float32]:
         if len(seen) >= SEEN:
             break
     return np.stack(seen)
+
+
+def _observed(run: RunDirectory) -> NDArray[np.float32]:
+    """What a control loop observed lately."""
+    found = checkpoint.load_newest(run.checkpoints, warn=lambda _: None)
+    if found is None or not int(found.state.real.size):
+        raise ConfigError(f"the run {str(run.path)!r} has no checkpoint with a step yet; close Live, which writes one")
+    real = found.state.real
+    newest = (int(real.last) - np.arange(min(SEEN, int(real.size)))) % real.slots
+    seen = np.asarray(real.observations)[newest]
+    return found.state.scaling.undo(seen) if isinstance(found.state, State) else seen
 
 
 def _progress(run: RunDirectory) -> dict[str, Any]:

@@ -44,10 +44,10 @@ class Wanted(NamedTuple):
     rule: Rule
 
 
-def examine(run: RunDirectory, wanted: Wanted, *, tell: Callable[[str], object]) -> Findings:
+def examine(run: RunDirectory, wanted: Wanted, *, env: str, tell: Callable[[str], object]) -> Findings:
     """Play fresh episodes with the policy of the newest checkpoint, and hold its model against them.
 
-    The run's environment is made: whoever calls has seen to it that the user trusts it.
+    `env` is the run's environment, which is made: whoever calls has seen to it that the user trusts it.
     """
     config = run.config
     check_algorithm(config, run.path)
@@ -61,10 +61,10 @@ def examine(run: RunDirectory, wanted: Wanted, *, tell: Callable[[str], object])
             f"the model of {str(run.path)!r} has not been fitted by step {found.state.counters.steps}; train it for "
             "longer"
         )
-    task = find_task(config.env)
+    task = find_task(env)
     world = World(make_env(task), seed=wanted.seed, stream="eval", step_timeout=config.step_timeout)
     try:
-        _check_sizes(run.path, found.state, world, config)
+        _check_sizes(run.path, found.state, world, env)
         training = Training(found.config, world, termination_fn=task.terminated, state=found.state)
         fresh, played = play(training, wanted, tell=tell)
     finally:
@@ -82,7 +82,7 @@ def examine(run: RunDirectory, wanted: Wanted, *, tell: Callable[[str], object])
     )
     about = About(
         run=str(run.path),
-        env=config.env,
+        env=env,
         algo=config.algo,
         step=found.state.counters.steps,
         horizon=config.horizon or 1,
@@ -103,11 +103,11 @@ def check_algorithm(config: RunConfig, path: Path) -> None:
         )
 
 
-def _check_sizes(path: Path, state: State, world: World, config: RunConfig) -> None:
+def _check_sizes(path: Path, state: State, world: World, env: str) -> None:
     sizes = state.real.observations.shape[1], state.real.action.shape[1]
     if sizes != (world.obs_dim, world.action_dim):
         raise ConfigError(
-            f"the model of {str(path)!r} has {sizes[0]} observations and {sizes[1]} actions, but {config.env} has "
+            f"the model of {str(path)!r} has {sizes[0]} observations and {sizes[1]} actions, but {env} has "
             f"{world.obs_dim} and {world.action_dim}; give a run of this environment"
         )
 

@@ -1,0 +1,47 @@
+"""The sizes and bounds of a control loop, kept with its run: no environment knows them."""
+
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from m2ac.runs import disk
+from m2ac.runs.directory import LARGEST_CONFIG, ROOM
+from m2ac.settings import ConfigError
+
+FILE = "loop.json"
+
+
+class Loop(NamedTuple):
+    """What a loop observes and how it acts."""
+
+    obs_dim: int
+    low: list[float]  # of actions
+    high: list[float]
+
+
+def record_loop(run: Path, loop: Loop) -> None:
+    """Write it down, or refuse another loop than the one the run was begun with."""
+    if (run / FILE).exists():
+        before = read_loop(run)
+        odd = next((name for name in Loop._fields if getattr(before, name) != getattr(loop, name)), None)
+        if odd is not None:
+            raise ConfigError(
+                f"{str(run)!r} holds a run of a control loop with {odd}={getattr(before, odd)}, "
+                f"got {getattr(loop, odd)}; choose another out"
+            )
+    with disk.writing(run, ROOM):
+        disk.write_atomically(run / FILE, disk.dump_json(loop._asdict(), indent=2))
+
+
+def read_loop(run: Path) -> Loop:
+    """The inverse of `record_loop`."""
+    try:
+        loop = Loop(**json.loads(disk.read(run / FILE, at_most=LARGEST_CONFIG)))
+        bounds = [(float(low), float(high)) for low, high in zip(loop.low, loop.high, strict=True)]
+        possible = 0 < int(loop.obs_dim) <= 10**6 and 0 < len(bounds) <= 10**6
+        if not possible or not all(low < high and math.isfinite(high - low) for low, high in bounds):
+            raise ValueError("sizes or bounds that cannot be")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{str(run / FILE)!r} cannot be read ({error}); the same call of Live writes it") from None
+    return Loop(int(loop.obs_dim), [low for low, _ in bounds], [high for _, high in bounds])
