@@ -53,9 +53,9 @@ def test_initial_weights_are_cut_at_two_standard_deviations_of_half_the_inverse_
 
 def test_members_start_different():
     ensemble = init_ensemble(SMALL, 2, 1, learns_termination=False, key=KEY)
-    prediction, ends = predict(ensemble, jnp.ones((1, 2)), jnp.ones((1, 1)))
+    prediction, logits = predict(ensemble, jnp.ones((1, 2)), jnp.ones((1, 1)))
     assert np.unique(np.asarray(prediction.mean[:, 0, 0])).size == 3
-    assert ends is None
+    assert logits is None
 
 
 def test_log_variances_stay_between_their_bounds():
@@ -278,8 +278,8 @@ def test_more_rows_do_not_compile_again(compilations):
 def test_termination_is_learned_where_nobody_knows_it():
     dynamics, _ = fit_ensemble(fresh(learns_termination=True), real_with(600), SMALL, key=KEY)
     new = experience(300, seed=5)
-    _, ends = predict(dynamics.ensemble, new.obs, new.action)
-    agreement = np.mean(np.asarray(ends) == np.asarray(new.terminated))
+    _, logits = predict(dynamics.ensemble, new.obs, new.action)
+    agreement = np.mean((np.asarray(logits) > 0) == np.asarray(new.terminated))
     assert np.asarray(new.terminated).mean() > 0.1
     assert agreement > 0.93
 

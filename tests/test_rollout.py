@@ -195,16 +195,33 @@ def test_actions_come_from_the_policy_with_a_key_of_their_own():
     assert 0.9 < actions.std() < 1.1
 
 
-def test_learned_termination_follows_the_drawn_member():
-    config = ModelConfig(members=2, elites=2, hidden=2, layers=1, weight_decay=(0.0, 0.0))
+def ending_ensemble(*logits):
+    """Members of which each has one logit of the end everywhere."""
+    config = ModelConfig(members=len(logits), elites=len(logits), hidden=2, layers=1, weight_decay=(0.0, 0.0))
     ensemble = init_ensemble(config, 1, 1, learns_termination=True, key=KEY)
     members = []
-    for k, member in enumerate(ensemble.params.members):
+    for logit, member in zip(logits, ensemble.params.members, strict=True):
         zero = jax.tree.map(jnp.zeros_like, member)
-        members.append((zero[0], zero[1]._replace(bias=zero[1].bias.at[-1].set(3.0 if k else -3.0))))
-    ensemble = ensemble._replace(params=ensemble.params._replace(members=tuple(members)))
+        members.append((zero[0], zero[1]._replace(bias=zero[1].bias.at[-1].set(logit))))
+    return ensemble._replace(params=ensemble.params._replace(members=tuple(members)))
+
+
+def test_learned_termination_follows_the_drawn_member():
+    ensemble = ending_ensemble(-30.0, 30.0)
     rollout = masked_rollouts(still, ensemble, jnp.zeros((200, 1)), imagine(termination_fn=None), key=KEY)
     np.testing.assert_array_equal(rollout.rows.terminated, rollout.member == 1)
+
+
+@pytest.mark.parametrize("score", [None, imagine().score])
+def test_an_end_that_is_likely_to_some_degree_comes_as_often_and_whatever_else_is_drawn(score):
+    ensemble, how = ending_ensemble(*np.log([0.3 / 0.7] * 2)), imagine(termination_fn=None, horizon=2, score=score)
+    rollout = masked_rollouts(still, ensemble, jnp.zeros((20_000, 1)), how, key=KEY)
+    ended, alive = np.asarray(rollout.rows.terminated), np.asarray(rollout.alive)
+    for h in range(2):
+        assert abs(ended[h][alive[h]].mean() - 0.3) < 0.015
+    assert abs(alive[1].mean() - 0.7) < 0.015
+    moved = np.asarray(rollout.rows.next_obs - rollout.rows.obs)[0, :, 0]
+    assert abs(np.corrcoef(moved, ended[0])[0, 1]) < 0.03
 
 
 @pytest.mark.parametrize("rows", [1, 7, 60])

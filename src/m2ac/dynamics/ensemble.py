@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from m2ac.dynamics.gaussian import Gaussian, of_member, pick
 from m2ac.model_config import ModelConfig
@@ -106,27 +106,27 @@ def standardise(ensemble: Ensemble, obs: Float[Array, "*B D"], action: Float[Arr
 
 def predict(
     ensemble: Ensemble, obs: Float[Array, "B D"], action: Float[Array, "B A"]
-) -> tuple[Gaussian, Bool[Array, "K B"] | None]:
-    """Every member's distribution of (reward, next_obs − obs), and whether it expects the end of the episode."""
+) -> tuple[Gaussian, Float[Array, "K B"] | None]:
+    """Every member's distribution of (reward, next_obs − obs), and its logit of the end of the episode."""
     x = standardise(ensemble, obs, action)
     outputs = member_outputs(ensemble.params, [x] * len(ensemble.params.members))
     prediction = Gaussian(mean=jnp.stack([o.mean for o in outputs]), variance=jnp.stack([o.variance for o in outputs]))
     if outputs[0].termination is None:
         return prediction, None
-    return prediction, jnp.stack([o.termination for o in outputs]) > 0
+    return prediction, jnp.stack([o.termination for o in outputs])
 
 
 def predict_drawn(
     ensemble: Ensemble, obs: Float[Array, "B D"], action: Float[Array, "B A"], member: Int[Array, "B"]
-) -> tuple[Gaussian, Bool[Array, "B"] | None]:
+) -> tuple[Gaussian, Float[Array, "B"] | None]:
     """`predict` of one member per row; on a CPU that is all that is evaluated.
 
     The rows are laid out member by member, each member's share filled up to whole chunks; a loop takes as many chunks
     as there are, so that the shapes stay fixed whatever was drawn.
     """
     if batched_members():
-        prediction, ends = predict(ensemble, obs, action)
-        return of_member(prediction, member), None if ends is None else pick(ends, member)
+        prediction, logits = predict(ensemble, obs, action)
+        return of_member(prediction, member), None if logits is None else pick(logits, member)
     members = ensemble.params.members
     x = standardise(ensemble, obs, action)
     is_member = member[:, None] == jnp.arange(len(members))
@@ -145,5 +145,4 @@ def predict_drawn(
 
     raw = jnp.zeros((most * CHUNK, members[0][-1].bias.shape[0]))
     output = _read(ensemble.params, jax.lax.fori_loop(0, ends[-1], add_chunk, raw)[place])
-    ending = None if output.termination is None else output.termination > 0
-    return Gaussian(output.mean, output.variance), ending
+    return Gaussian(output.mean, output.variance), output.termination

@@ -59,6 +59,7 @@ class _Draw(NamedTuple):
     action: Float[Array, "B A"]
     member: Int[Array, "B"]
     noise: Float[Array, "B D1"]
+    luck: Float[Array, "B"] | None  # in [0, 1), for an end that is learned
 
 
 class _Step(NamedTuple):
@@ -70,7 +71,10 @@ class _Step(NamedTuple):
 def _draw(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Draw:
     """Lines 5-7 of Algorithm 2: the actions, and which member each row is drawn from."""
     key_action, *keys = jax.random.split(key, 3)
-    return _Draw(policy(obs, key_action), *draw_answers(ensemble, obs, how, keys=keys))
+    luck = None
+    if how.termination_fn is None:
+        luck = jax.random.uniform(jax.random.fold_in(keys[1], 1), obs.shape[:1])
+    return _Draw(policy(obs, key_action), *draw_answers(ensemble, obs, how, keys=keys), luck)
 
 
 def draw_answers(
@@ -101,7 +105,7 @@ def _step(
     obs: Float[Array, "B D"],
     draw: _Draw,
     imagined: Float[Array, "B D1"],
-    ends: Bool[Array, "B"] | None,
+    logit: Float[Array, "B"] | None,
     uncertainty: Float[Array, "B"],
     how: Imagination,
 ) -> _Step:
@@ -112,8 +116,10 @@ def _step(
     if how.termination_fn is not None:
         terminated = jax.vmap(how.termination_fn)(obs, draw.action, next_obs)
     else:
-        assert ends is not None, "an ensemble that has not learned termination needs a termination_fn"
-        terminated = ends
+        assert draw.luck is not None
+        assert logit is not None, "an ensemble that has not learned termination needs a termination_fn"
+        # Drawn, as the outcome is: an end of 40 % that never came would leave critics too hopeful of every risk.
+        terminated = draw.luck < jax.nn.sigmoid(logit)
     penalised = reward - how.penalty * uncertainty if how.penalty else reward
     rows = Transition(obs, draw.action, penalised, next_obs, terminated)
     finite = jnp.isfinite(uncertainty)
@@ -132,11 +138,10 @@ def _scored_rows(
 ) -> _Step:
     """Lines 5-9 with every member's opinion of every row."""
     draw = _draw(policy, ensemble, obs, how, key=key)
-    prediction, ends = predict(ensemble, obs, draw.action)
+    prediction, logits = predict(ensemble, obs, draw.action)
     imagined = outcome(of_member(prediction, draw.member), draw.noise)
     uncertainty = score(prediction, draw.member, imagined, company(ensemble, how))
-    drawn_ends = None if ends is None else pick(ends, draw.member)
-    return _step(obs, draw, imagined, drawn_ends, uncertainty, how)
+    return _step(obs, draw, imagined, None if logits is None else pick(logits, draw.member), uncertainty, how)
 
 
 def _imagine_rows(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Step:
@@ -146,8 +151,8 @@ def _imagine_rows(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], 
         return _in_blocks(lambda block, key: scored(block, key=key), obs, key=key)
     # The same draws as above; of the members, only the drawn one is asked.
     draw = _in_blocks(lambda block, key: _draw(policy, ensemble, block, how, key=key), obs, key=key)
-    drawn, ends = predict_drawn(ensemble, obs, draw.action, draw.member)
-    return _step(obs, draw, outcome(drawn, draw.noise), ends, jnp.zeros(obs.shape[0]), how)
+    drawn, logit = predict_drawn(ensemble, obs, draw.action, draw.member)
+    return _step(obs, draw, outcome(drawn, draw.noise), logit, jnp.zeros(obs.shape[0]), how)
 
 
 T = TypeVar("T", _Draw, _Step)
