@@ -235,11 +235,22 @@ def test_an_id_with_a_module_imports_it_first(module: str) -> None:
         find_task(f"{module}:Tinny-v0")
 
 
+def test_a_module_in_the_current_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here_module.py").write_text("""import gymnasium as gym
+gym.register("Here-v0", entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv")
+""")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    assert find_task("here_module:Here-v0").name == "here_module:Here-v0"
+    assert sys.path[-1] == str(tmp_path)
+    gym.registry.pop("Here-v0")
+
+
 @pytest.mark.parametrize(
     ("name", "cause"), [("no_such_module", "ModuleNotFoundError"), ("broken_module", "ZeroDivisionError")]
 )
 def test_a_module_that_cannot_be_imported_is_named_with_the_remedy(name: str, cause: str, module: str) -> None:
-    with pytest.raises(ConfigError, match=rf'cannot import the module "{name}" .*{cause}.*PYTHONPATH'):
+    with pytest.raises(ConfigError, match=rf'cannot import the module "{name}" .*{cause}.*call from its directory'):
         find_task(f"{name}:Id-v0")
 
 

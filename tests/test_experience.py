@@ -99,6 +99,58 @@ def test_without_next_observations_they_follow_from_the_order(tmp_path, world):
     )
 
 
+def test_where_an_episode_was_cut_must_be_said(tmp_path, world):
+    parts = {name: part for name, part in columns().items() if name not in ("next_obs", "truncated")}
+    with pytest.raises(ConfigError, match=r"has neither next_obs nor truncated.*add truncated, all 0 if"):
+        read_experience([write_csv(tmp_path / "a.csv", parts)], world)
+
+
+def test_an_end_without_a_next_observation_is_left_out_with_a_word(tmp_path, world):
+    parts = {name: part for name, part in columns().items() if name != "next_obs"}
+    parts["terminated"], parts["truncated"] = parts["truncated"], parts["terminated"]
+    experience = read_experience([write_csv(tmp_path / "a.csv", parts)], world)
+    assert "2 rows at the ends of episodes have no next observation, left out, 2 of them where" in experience.notes[0]
+
+
+def test_done_is_no_end_of_the_task_where_the_episode_was_cut(tmp_path, world):
+    parts = columns()
+    done = parts["truncated"] | (np.arange(80) == 7)
+    with_cuts = {**{name: part for name, part in parts.items() if name != "terminated"}, "done": done}
+    experience = read_experience([write_csv(tmp_path / "a.csv", with_cuts)], world)
+    np.testing.assert_array_equal(np.flatnonzero(experience.rows.terminated), [7])
+    assert experience.notes == ()
+    without = {name: part for name, part in with_cuts.items() if name != "truncated"}
+    experience = read_experience([write_csv(tmp_path / "b.csv", without)], world)
+    assert experience.rows.terminated.sum() == 3
+    assert "done is read as the end of the task; if it was also set by time-outs, add truncated" in experience.notes[0]
+
+
+def test_tables_as_other_programs_write_them_are_read(tmp_path, world):
+    parts = columns()
+    plain = write_csv(tmp_path / "a.csv", parts)
+    text = (tmp_path / "a.csv").read_text()
+    (tmp_path / "b.csv").write_text("\ufeff" + text.replace(",", ", ", text.split("\n")[0].count(",")))
+    np.savez(tmp_path / "c.npz", **{**parts, "reward": parts["reward"][:, None]})
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'm2ac[data]'")
+    import pyarrow.parquet as parquet
+
+    lists = {name: list(part) for name, part in parts.items()}
+    parquet.write_table(pyarrow.table(lists), tmp_path / "d.parquet")
+    expected = read_experience([plain], world)
+    for name in ("b.csv", "c.npz", "d.parquet"):
+        for ours, theirs in zip(expected.rows, read_experience([str(tmp_path / name)], world).rows, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_files_that_are_something_else_are_refused_in_words(tmp_path, world):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    (tmp_path / "b.csv").write_text("obs_0\n" + "1" * 200_000)
+    for name, message in (("a.npz", "is damaged or holds objects"), ("b.csv", "line 2 is damaged: field larger")):
+        with pytest.raises(ConfigError, match=message):
+            read_experience([str(tmp_path / name)], world)
+
+
 def test_other_names_are_known_and_files_follow_each_other(tmp_path, world):
     parts = columns()
     others = {"observations": "obs", "actions": "action", "rewards": "reward", "next_observations": "next_obs"}

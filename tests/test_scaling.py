@@ -30,6 +30,11 @@ def test_only_what_is_far_from_some_units_is_touched():
     assert scaling.settled
 
 
+def test_the_noise_of_a_sensor_at_rest_is_no_unit():
+    at_rest = np.random.default_rng(0).normal(0.0, 1e-12, (500, 1))
+    assert scaling_of(at_rest).idle
+
+
 def test_what_is_usual_keeps_every_bit():
     obs = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
     scaling = scaling_of(obs)

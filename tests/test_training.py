@@ -299,6 +299,22 @@ def test_a_world_that_cannot_be_replayed_begins_a_new_episode():
     ran(second, 70)
 
 
+def test_a_world_that_must_not_be_replayed_is_left_alone():
+    class Machine(Endless):
+        steps = 0
+
+        def step(self, action):
+            Machine.steps += 1
+            return super().step(action)
+
+    first = training("sac", env=gym.wrappers.TimeLimit(Machine(), 1000), termination_fn=None)
+    ran(first, 60)
+    second = training("sac", env=gym.wrappers.TimeLimit(Machine(), 1000), termination_fn=None, rejoin=False)
+    second.state, before = first.state, Machine.steps
+    assert not second.rejoin()
+    assert (Machine.steps, second.state.episode.length) == (before, 0)
+
+
 def test_a_run_that_ends_before_its_random_steps_has_learned_nothing_yet():
     for rhythm in ("mbpo", "epoch"):
         under_test = training(rhythm=rhythm)

@@ -137,6 +137,7 @@ def test_precision_recall_and_the_brier_score_by_hand():
     probability, real = np.array([0.9, 0.8, 0.1, 0.4]), np.array([True, False, False, True])
     found = calibration.termination_quality(probability, real)
     assert (found.real, found.predicted, found.hits) == (2, 2, 1)
+    assert found.expected == pytest.approx(2.2)
     assert (found.precision, found.recall) == (0.5, 0.5)
     assert found.brier == pytest.approx((0.01 + 0.64 + 0.01 + 0.36) / 4)
     assert found.brier_of_share == pytest.approx(0.25)
@@ -223,7 +224,8 @@ def test_the_learned_end_is_judged_by_its_probability():
     fresh = walk(steps=10, episodes=2, terminated=(9,))
     found = measure(ensemble, fresh, imagine(termination_fn=None), score="ovr", horizon=2, key=KEY)
     np.testing.assert_allclose(found.ending, 0.75, rtol=1e-5)
-    assert found.masked.alive.sum() == 18  # the first steps alone: every rollout is thought to end there
+    assert found.masked.alive[0].all()
+    assert 0 < found.masked.alive[1].sum() < 12  # a quarter of 18 goes on, give or take
     quality = find(found, ABOUT, Rule()).termination
     assert (quality.real, quality.predicted, quality.precision, quality.recall) == (1, 20, 0.05, 1.0)
 
@@ -389,3 +391,17 @@ def test_what_cannot_be_examined_is_refused_in_one_line(run, tmp_path, capsys):
         err = capsys.readouterr().err
         assert err.count("\n") == 1
         assert all(word in err for word in words), err
+
+
+def test_a_model_that_expects_other_ends_than_come_is_told_of_and_the_numbers_say_so_too():
+    few = calibration.TerminationQuality(10, 3.0, 3, 3, 1.0, 0.3, 0.01, 0.01)
+    found = find(measured(), ABOUT, Rule())._replace(termination=few)
+    said = [doubt for doubt in telling.doubts_of(found) if "expects 3 ends where 10 came" in doubt]
+    assert len(said) == 1
+    assert telling.numbers(found)["suggestion"]["doubts"] == telling.doubts_of(found)
+    for enough in (few._replace(expected=6.0), few._replace(real=4, expected=0.0)):
+        assert not any("ends where" in doubt for doubt in telling.doubts_of(found._replace(termination=enough)))
+
+
+def test_an_error_that_is_the_same_everywhere_goes_with_nothing():
+    assert places.relation("obs[0]", RNG.normal(size=100), np.ones(100)).explains == 0.0

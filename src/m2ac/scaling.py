@@ -16,6 +16,9 @@ SMALLEST, LARGEST = 0.05, 20.0
 CONSTANT = 1e-6
 """A spread below this share of the mean is a rounding error of float32."""
 
+SMALLEST_UNIT = 1e-8
+"""A spread below this is a sensor at rest, whose noise must not become the unit of what it measures later."""
+
 
 class Scaling(NamedTuple):
     """What networks see is (observation − shift) · scale."""
@@ -49,7 +52,7 @@ def scaling_of(observations: Float[ndarray, "N D"]) -> Scaling:
     """What brings these observations to some units each, one number at a time."""
     numbers = observations.astype(np.float64)
     mean, spread = numbers.mean(axis=0), numbers.std(axis=0)
-    varies = spread > CONSTANT * np.maximum(np.abs(mean), 1.0e-30)
+    varies = spread > np.maximum(CONSTANT * np.abs(mean), SMALLEST_UNIT)
     centred = np.abs(mean) <= LARGEST
     usual = centred & ((spread >= SMALLEST) & (spread <= LARGEST) | ~varies)
     shift = np.where(usual, 0.0, mean)

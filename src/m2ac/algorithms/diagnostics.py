@@ -181,13 +181,13 @@ def judge_critics(state: LearnerState, real: Real, bonus: Float[Array, ""], *, l
 def rank_correlation(x: Float[ndarray, "N"], y: Float[ndarray, "N"]) -> float:
     """Spearman's: how far two orders agree, from −1 to 1; not a number where there is no order."""
     finite = np.isfinite(x) & np.isfinite(y)
-    ranks = np.stack([_ranks(x[finite]), _ranks(y[finite])])
-    if np.any(np.ptp(ranks, axis=1) == 0) if finite.any() else True:
+    both = np.stack([ranks(x[finite]), ranks(y[finite])])
+    if np.any(np.ptp(both, axis=1) == 0) if finite.any() else True:
         return float("nan")
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(np.corrcoef(both)[0, 1])
 
 
-def _ranks(x: Float[ndarray, "N"]) -> Float[ndarray, "N"]:
+def ranks(x: Float[ndarray, "N"]) -> Float[ndarray, "N"]:
     """Places in the order; equals share the mean of theirs."""
     _, which, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)

@@ -50,6 +50,8 @@ class _Table(NamedTuple):
 
     name: str
     parts: dict[str, NDArray[Any]]
+    first_row: int = 0  # how the file counts
+    notes: tuple[str, ...] = ()
 
 
 def read_experience(sources: Sequence[str], world: World) -> Experience:
@@ -60,11 +62,10 @@ def read_experience(sources: Sequence[str], world: World) -> Experience:
     for source in sources:
         rows = 0
         for table in _tables(source):
-            transitions, dropped = _transitions(table, world)
+            transitions, more = _transitions(table, world)
             read.append(transitions)
             rows += len(transitions.reward)
-            if dropped:
-                notes.append(f"{table.name}: {dropped} rows at the ends of episodes have no next observation, left out")
+            notes += [*table.notes, *more]
         told.append({"source": source, "rows": rows, "sha256": _digest(source)})
         if not rows:
             raise ConfigError(f"--data {source} has no transition; give a file that has some")
@@ -87,7 +88,7 @@ def _tables(source: str) -> Iterable[_Table]:
     if source.startswith(MINARI):
         return _minari(source)
     path = Path(source)
-    readers: dict[str, Callable[[Path], dict[str, NDArray[Any]]]] = {
+    readers: dict[str, Callable[[Path], _Table]] = {
         ".npz": _npz,
         ".csv": _csv,
         ".parquet": _parquet,
@@ -97,31 +98,34 @@ def _tables(source: str) -> Iterable[_Table]:
             f"--data {source} must end in .npz, .csv or .parquet, or be {MINARI}DATASET; write it as one of these"
         )
     try:
-        return [_Table(source, readers[path.suffix](path))]
+        return [readers[path.suffix](path)]
     except OSError as error:
         raise ConfigError(f"cannot read --data {source}: {disk.reason(error)}; give another file") from error
 
 
-def _npz(path: Path) -> dict[str, NDArray[Any]]:
+def _npz(path: Path) -> _Table:
     try:
         with np.load(path, allow_pickle=False) as file:
             return _named({name: file[name] for name in file.files}, path)
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
+    except (ValueError, zipfile.BadZipFile, EOFError, KeyError, TypeError) as error:
         raise ConfigError(f"--data {path} is damaged or holds objects: {error}; write plain arrays") from error
 
 
-def _csv(path: Path) -> dict[str, NDArray[Any]]:
-    with open(path, newline="", encoding="utf-8", errors="replace") as file:
+def _csv(path: Path) -> _Table:
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
         reader = csv.reader(file)
-        header = next(reader, [])
-        columns: list[list[float]] = [[] for _ in header]
-        for number, line in enumerate(reader, 2):
-            if len(line) != len(header):
-                raise ConfigError(
-                    f"--data {path} row {number} has {len(line)} columns, not {len(header)}; mend or remove it"
-                )
-            for name, column, text in zip(header, columns, line, strict=True):
-                column.append(_number(text, name, number, path))
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            columns: list[list[float]] = [[] for _ in header]
+            for number, line in enumerate(reader, 2):
+                if len(line) != len(header):
+                    raise ConfigError(
+                        f"--data {path} row {number} has {len(line)} columns, not {len(header)}; mend or remove it"
+                    )
+                for name, column, text in zip(header, columns, line, strict=True):
+                    column.append(_number(text, name, number, path))
+        except csv.Error as error:
+            raise ConfigError(f"--data {path} line {reader.line_num} is damaged: {error}; mend or remove it") from None
     return _named({name: np.array(column) for name, column in zip(header, columns, strict=True)}, path, first_row=2)
 
 
@@ -135,7 +139,7 @@ def _number(text: str, column: str, row: int, path: Path) -> float:
         ) from None
 
 
-def _parquet(path: Path) -> dict[str, NDArray[Any]]:
+def _parquet(path: Path) -> _Table:
     try:
         import pyarrow.parquet as parquet
     except ImportError:
@@ -144,10 +148,16 @@ def _parquet(path: Path) -> dict[str, NDArray[Any]]:
 
     try:
         table = parquet.read_table(path)
-        columns = {name: table.column(name).to_numpy() for name in table.column_names}
+        columns = {name: _stacked(table.column(name).to_numpy()) for name in table.column_names}
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         raise ConfigError(f"--data {path} is damaged: {error}; write it again") from error
     return _named(columns, path)
+
+
+def _stacked(column: NDArray[Any]) -> NDArray[Any]:
+    """A column of lists as one array."""
+    lists = column.dtype == object and len(column) > 0 and all(isinstance(each, np.ndarray) for each in column)
+    return np.stack(list(column)) if lists else column
 
 
 def _minari(source: str) -> Iterable[_Table]:
@@ -175,7 +185,7 @@ def _minari(source: str) -> Iterable[_Table]:
         raise ConfigError(f"cannot read --data {source}: {error}; see minari list local") from error
 
 
-def _named(columns: dict[str, NDArray[Any]], path: Path, *, first_row: int = 0) -> dict[str, NDArray[Any]]:
+def _named(columns: dict[str, NDArray[Any]], path: Path, *, first_row: int = 0) -> _Table:
     """The parts by our names, columns such as obs_0 and obs_1 put together."""
     parts: dict[str, NDArray[Any]] = {}
     for part, names in NAMES.items():
@@ -195,15 +205,21 @@ def _named(columns: dict[str, NDArray[Any]], path: Path, *, first_row: int = 0) 
             several = "" if part in ("reward", "terminated") else f" or {part}_0"
             given = ", ".join(list(columns)[:20]) or "none"
             raise ConfigError(f"--data {path} has no column {part}{several}, but {given}.{hint} Name it so")
-    if first_row:
-        parts["first_row"] = np.array(first_row)
-    return parts
+    notes: tuple[str, ...] = ()
+    if parts["terminated"] is columns.get("done"):  # Gym's old name, which covers time-outs as well
+        if "truncated" in parts and parts["truncated"].shape == parts["terminated"].shape:
+            parts["terminated"] = np.where(parts["truncated"] == 1, 0, parts["terminated"])
+        else:
+            notes = (f"{path}: done is read as the end of the task; if it was also set by time-outs, add truncated",)
+    return _Table(str(path), parts, first_row, notes)
 
 
-def _transitions(table: _Table, world: World) -> tuple[Transition, int]:
-    """The checked transitions of a table, and how many rows had no next observation."""
-    parts = dict(table.parts)
-    first_row = int(parts.pop("first_row", np.array(0)))
+def _transitions(table: _Table, world: World) -> tuple[Transition, list[str]]:
+    """The checked transitions of a table, and what was left out of it."""
+    parts, first_row = dict(table.parts), table.first_row
+    for name in ("reward", "terminated", "truncated"):
+        if name in parts and parts[name].ndim == 2 and parts[name].shape[1] == 1:
+            parts[name] = parts[name][:, 0]
     count = len(parts["reward"]) if parts["reward"].ndim else 0
     shapes = {"obs": (world.obs_dim,), "next_obs": (world.obs_dim,), "action": (world.action_dim,)}
     for name, array in parts.items():
@@ -234,7 +250,13 @@ def _transitions(table: _Table, world: World) -> tuple[Transition, int]:
         parts["next_obs"].astype(np.float32),
         parts["terminated"],
     )
-    return Transition(*(part[keep] for part in rows)), int(count - keep.sum())
+    notes = []
+    if not keep.all():
+        ends = int(np.sum(parts["terminated"] & ~keep))
+        lost = f", {ends} of them where the task was over: without next_obs no such end is learned" if ends else ""
+        out = int(np.sum(~keep))
+        notes.append(f"{table.name}: {out} rows at the ends of episodes have no next observation, left out{lost}")
+    return Transition(*(part[keep] for part in rows)), notes
 
 
 def _numbers(array: NDArray[Any], name: str, source: str, first_row: int) -> NDArray[Any]:

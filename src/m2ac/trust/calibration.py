@@ -60,6 +60,7 @@ class TerminationQuality(NamedTuple):
     """The learned end of episodes beside the real one; a probability above ½ is a prediction of the end."""
 
     real: int  # ends that happened
+    expected: float  # sum of the probabilities: so many ends a rollout draws
     predicted: int
     hits: int  # both
     precision: float  # of the predicted ends, the share that happened
@@ -74,6 +75,7 @@ def termination_quality(probability: Float[ndarray, "N"], real: Bool[ndarray, "N
     hits = int(np.sum(predicted & real))
     return TerminationQuality(
         real=int(real.sum()),
+        expected=float(probability.sum()),
         predicted=int(predicted.sum()),
         hits=hits,
         precision=hits / int(predicted.sum()) if predicted.any() else float("nan"),

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from m2ac.algorithms.diagnostics import ranks
 from m2ac.trust.measure import Measured
 
 BINS = 10
@@ -84,9 +85,9 @@ def relation(name: str, x: Float[ndarray, "N"], error: Float[ndarray, "N"]) -> R
     """The error over x."""
     inner = np.unique(np.quantile(x, np.arange(1, BINS) / BINS))
     bins = [np.flatnonzero(bin_of == b) for bin_of in (np.searchsorted(inner, x),) for b in np.unique(bin_of)]
-    ranks = np.argsort(np.argsort(error, kind="stable")).astype(np.float64)
-    between = sum(len(b) * (ranks[b].mean() - ranks.mean()) ** 2 for b in bins)
-    total = float(np.sum((ranks - ranks.mean()) ** 2))
+    place = ranks(error)
+    between = sum(len(b) * (place[b].mean() - place.mean()) ** 2 for b in bins)
+    total = float(np.sum((place - place.mean()) ** 2))
     return Relation(
         name,
         float(between / total) if total else 0.0,

@@ -137,7 +137,12 @@ def _doubts(measured: Measured, found: Suggestion) -> list[str]:
         )
     if found.horizon.value == 0:
         said.append("not even one step of the model is within the threshold: this model needs more or better data")
-    if found.rate.value == 1:
+    if found.rate.value == 1 and found.rate.interval is not None and found.rate.interval.low < 1:
+        said.append(
+            f"whether dropping by this score takes away {100 * found.rule.gain:g} % of the relative error is not sure "
+            f"({found.rate.interval.low:g} to {found.rate.interval.high:g}); more --episodes would tell"
+        )
+    elif found.rate.value == 1:
         said.append(
             f"at no rate does dropping by this score take away {100 * found.rule.gain:g} % of the relative error: it "
             "does not tell where the model is wrong, or the model is as good as it says"

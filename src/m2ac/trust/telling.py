@@ -15,6 +15,9 @@ from m2ac.trust.suggest import Estimate, Suggestion
 OFF = 0.05
 """A dimension whose intervals hold so much more or less than they claim, in the mean over the levels, is named."""
 
+FEW_ENDS = 5
+"""Real ends below which nothing is said of how many the model expects."""
+
 
 def numbers(found: Findings) -> dict[str, Any]:
     """All but the single transitions, by name."""
@@ -51,7 +54,7 @@ def numbers(found: Findings) -> dict[str, Any]:
         "masked_rollouts": {"kept": _quantiles(found.kept), "dropped": _quantiles(found.dropped)},
         "worst": [place._asdict() for place in found.worst],
         "relations": [relation._asdict() for relation in found.relations],
-        "suggestion": _suggestion(found.suggestion),
+        "suggestion": {**_suggestion(found.suggestion), "doubts": doubts_of(found)},
     }
 
 
@@ -65,7 +68,7 @@ def _quantiles(each: Quantiles) -> dict[str, Any]:
 
 def _suggestion(each: Suggestion) -> dict[str, Any]:
     estimates = {n: v._asdict() for n, v in each._asdict().items() if isinstance(v, Estimate)}
-    return {**each.rule._asdict(), **estimates, "looked": each.looked, "doubts": each.doubts}
+    return {**each.rule._asdict(), **estimates, "looked": each.looked}
 
 
 def between(interval: Interval | None, form: str) -> str:
@@ -89,7 +92,14 @@ def doubts_of(found: Findings) -> list[str]:
             f"oracle's gain and {gained(found.worth[better].absolute)} absolute; whether learning gains by "
             f"--mask.uncertainty {better} is not known"
         )
-    if found.worth[own].absolute.share < 0:
+    ends = found.termination
+    if ends is not None and ends.real >= FEW_ENDS and not ends.real / 2 <= ends.expected <= 2 * ends.real:
+        said.append(
+            f"the model expects {ends.expected:.2g} ends where {ends.real} came: critics learn from the former; give a "
+            "termination_fn, or collect more"
+        )
+    worth = found.worth[own].absolute
+    if worth.interval is not None and worth.interval.high < 0:
         said.append(
             f"by the absolute error {own} keeps the wrong rows: its score is lower where the error is larger; "
             f"a divergence is small where the predicted variance is large"
@@ -186,10 +196,11 @@ def termination_said(quality: TerminationQuality | None) -> str:
     if quality.real == 0:
         return (
             f"learned; no episode terminated here, so recall is unknown; "
-            f"{quality.predicted} ends predicted, Brier score {quality.brier:.2g}"
+            f"{quality.expected:.2g} ends expected, Brier score {quality.brier:.2g}"
         )
     return (
-        f"learned; {quality.real} ends, precision {_ratio(quality.precision)}, recall {_ratio(quality.recall)}, "
+        f"learned; {quality.real} ends, {quality.expected:.3g} expected; at one half "
+        f"precision {_ratio(quality.precision)}, recall {_ratio(quality.recall)}, "
         f"Brier score {quality.brier:.2g} (always saying the share: {quality.brier_of_share:.2g})"
     )
 
