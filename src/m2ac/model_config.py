@@ -41,7 +41,7 @@ class MaskConfig:
     def __post_init__(self) -> None:
         set_types(self, "mask.")
         if self.rate != "paper":
-            check(0 < self.rate <= 1, f"mask.rate must be in (0, 1], got {self.rate}; use 1 to keep everything (MBPO)")
+            check(0 < self.rate <= 1, f"mask.rate must be in (0, 1], got {self.rate}; use 1 to keep everything")
             check(
                 mask_rates(self.rate, 1)[0] > 0,
                 f"mask.rate must be at least 1/{LARGEST_DENOMINATOR}, got {self.rate}; so small a share keeps no row",
