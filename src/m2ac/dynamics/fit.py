@@ -162,7 +162,7 @@ def _shuffled(capacity: int, count: Int[Array, ""], *, key: Key) -> Int[Array, "
 
     What is sorted is the smallest of some sizes that holds `count`: a buffer for a million rows with a thousand in it
     would spend more time in sorting than in learning. The order is the same, since a row's rank depends on its place
-    and the key alone.
+    and the key alone. Where seeds learn together every size is sorted, which costs a third more than the largest.
     """
 
     def shuffled(size: int) -> Int[Array, "N"]:
