@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -216,12 +217,23 @@ def test_graphics_that_mujoco_refuses_are_followed_by_the_next(tmp_path: Path, m
         make_film(run, env="InvertedPendulum")
 
 
+def graphics_work() -> bool:
+    """Whether MuJoCo can draw here at all, asked without any code of ours."""
+    code = "import mujoco; mujoco.GLContext(8, 8).make_current()"
+    return any(
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "MUJOCO_GL": name}, capture_output=True, check=False
+        ).returncode
+        == 0
+        for name in ("egl", "osmesa")
+    )
+
+
 def test_a_noisy_mujoco_task_is_filmed_alike_twice(tmp_path: Path) -> None:
+    if not graphics_work():
+        pytest.skip("MuJoCo can draw neither with EGL nor with OSMesa here; install libegl1 libegl-mesa0")
     run = a_run(tmp_path / "run", "HalfCheetah-Noisy2", (17, 6))
-    try:
-        first, second = (make_film(run, env="HalfCheetah-Noisy2", length=0.5) for _ in range(2))
-    except FilmError as error:
-        pytest.skip(str(error))
+    first, second = (make_film(run, env="HalfCheetah-Noisy2", length=0.5) for _ in range(2))
     assert first == second
     shown = frames(first.data)
     assert (len(shown), shown[0].shape, first.fps) == (10, (240, 320, 3), 20.0)
