@@ -3,7 +3,7 @@
 python examples/from_a_log.py                          # some minutes
 M2AC_EXAMPLE_STEPS=60 python examples/from_a_log.py    # whether it works: seconds, small networks, learns nothing
 
-The log is of random actions here; yours may be of any controller. The columns are described in docs/data.md.
+The log is of random actions here, each held for a while; yours may be of any controller. The columns are described in docs/data.md.
 """
 
 import csv
@@ -32,8 +32,8 @@ def write_log(path: Path, rows: int) -> None:
         log = csv.writer(file)
         log.writerow([*names, "terminated", "truncated"])
         obs, _ = env.reset(seed=0)
-        for _ in range(rows):
-            action = env.action_space.sample()
+        for row in range(rows):
+            action = env.action_space.sample() if row % 10 == 0 else action
             next_obs, reward, terminated, truncated, _ = env.step(action)
             log.writerow([*obs, *action, reward, *next_obs, int(terminated), int(truncated)])
             obs = env.reset()[0] if terminated or truncated else next_obs
