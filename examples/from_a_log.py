@@ -3,7 +3,7 @@
 python examples/from_a_log.py                          # some minutes
 M2AC_EXAMPLE_STEPS=60 python examples/from_a_log.py    # whether it works: seconds, small networks, learns nothing
 
-The log is of random actions here, each held for a while; yours may be of any controller. The columns are described in docs/data.md.
+The log is of random actions here, each held for a while; yours may be of any controller. docs/data.md has the columns.
 """
 
 import csv
