@@ -74,7 +74,8 @@ class Live:
         self._policy: ActingPolicy | None = None
         self._noise = np.random.default_rng([seed, 7])
         self._observed = 0
-        self._status: dict[str, Any] = {"steps": 0, "updates": 0, "waiting": 0, "taken": 0, "metrics": {}}
+        self._status: dict[str, Any] = {"steps": 0, "updates": 0, "let_go": 0, "waiting": 0, "taken": 0}
+        self._status["metrics"] = {}
         self._failure: str | None = None
         self._killed: str | None = None
         self._told = threading.Condition()
@@ -129,7 +130,7 @@ class Live:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """Steps and updates of the learner, steps that wait for it or were taken, and the metrics of its last cycle."""
+        """Steps and updates of the learner, updates let go for want of time, steps that wait or were taken, metrics."""
         return dict(self._status)
 
     def check(self) -> None:

@@ -83,7 +83,13 @@ class Learner:
     def _tell(self, status: dict[str, Any]) -> None:
         training = self.training
         inbox, counters = training.inbox, training.counters
-        counts = {"steps": counters.steps, "updates": counters.updates, "waiting": len(inbox), "taken": inbox.taken}
+        counts = {
+            "steps": counters.steps,
+            "updates": counters.updates,
+            "let_go": training.let_go,
+            "waiting": len(inbox),
+            "taken": inbox.taken,
+        }
         self._write(STATUS, json.dumps(counts | status, default=float).encode())
 
     def tell_policy(self) -> None:
