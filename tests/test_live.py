@@ -243,9 +243,17 @@ for i in range(100):
 live.wait(300)  # the random steps are over, and the learner is busy
 for i in range(400):
     live.observe([0.0, 0.1], [0.2], 1.0, [0.3, 0.4])
+if len(sys.argv) > 3:  # neither killed nor closed
+    sys.exit()
 time.sleep(0.5)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_a_loop_that_does_not_close_loses_nothing_either(tmp_path):
+    out = tmp_path / "run"
+    subprocess.run([sys.executable, "-c", KILLED, out, json.dumps(SMALL), "leave"], check=True)
+    assert saved_steps(out) == 500
 
 
 def test_what_a_killed_loop_had_told_is_kept_and_its_policy_can_be_exported(tmp_path, capsys):

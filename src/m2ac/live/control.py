@@ -1,5 +1,6 @@
 """The side of the control loop: act within microseconds, tell what happened, and never wait for the learner."""
 
+import atexit
 import json
 import subprocess
 import sys
@@ -93,6 +94,7 @@ class Live:
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._send, self._receive)]
         for thread in self._threads:
             thread.start()
+        atexit.register(self._end)  # for a loop that ends without `close`
 
     def act(self, obs: ArrayLike, *, deterministic: bool = False) -> NDArray[Any]:
         """The action for an observation, in the loop's units; at random until there is a policy."""
@@ -163,6 +165,7 @@ class Live:
         self.check()
 
     def _end(self, timeout: float = 120.0) -> None:
+        atexit.unregister(self._end)
         self._closing.set()
         try:
             self._process.wait(timeout)
