@@ -19,7 +19,7 @@ from m2ac.envs.actions import ActionScale
 from m2ac.learners.acting import ActingPolicy
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, framed, packed, read, write
 from m2ac.runs.policy import policy_of
-from m2ac.settings import UserError, check, override, to_dict
+from m2ac.settings import ConfigError, UserError, check, override, to_dict
 
 TURN = 5e-4
 """Seconds that one Python thread may keep the others waiting."""
@@ -39,8 +39,10 @@ class LiveError(UserError):
 def checked(name: str, given: ArrayLike, size: int) -> NDArray[np.float32]:
     """Numbers that may be acted on or learned from: of a NaN a policy would make a NaN for the actuators."""
     numbers = np.asarray(given, dtype=np.float32)
-    check(numbers.shape == (size,), f"{name} must have shape ({size},), got {numbers.shape}; mend it")
-    check(bool(np.isfinite(numbers).all()), f"{name} must be finite in float32, got {numbers}; leave the step out")
+    if numbers.shape != (size,):
+        raise ConfigError(f"{name} must have shape ({size},), got {numbers.shape}; mend it")
+    if not np.isfinite(numbers).all():  # no `check`, which would write the message at every step
+        raise ConfigError(f"{name} must be finite in float32, got {numbers}; leave the step out")
     return numbers
 
 
