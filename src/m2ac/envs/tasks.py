@@ -265,7 +265,7 @@ def _import_for(env_id: str, module: str) -> None:
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f'cannot import the module "{shortened(module)}" of environment "{shortened(env_id)}" ({cause(error)}); '
-            f"install it, or call from its directory"
+            f"install it, call from its directory, or add that to PYTHONPATH"
         ) from error
 
 
