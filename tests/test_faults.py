@@ -18,7 +18,7 @@ def test_the_same_seed_ends_in_the_same_state(tmp_path: Path) -> None:
 
 
 def test_killed_runs_end_as_if_they_had_not_been(tmp_path: Path) -> None:
-    held(kills.run(2, tmp_path))
+    held(kills.run(1, tmp_path))
 
 
 def test_stopped_runs_save_in_time_and_end_as_if_they_had_not_been(tmp_path: Path) -> None:
