@@ -215,6 +215,7 @@ EVERY: dict[str, Any] = {
     "offline_updates": 9,
     "scale_observations": True,
     "skips_allowed": 6,
+    "rejoin": False,
     "step_timeout": 12.5,
     "mask.rule": "threshold",
     "mask.rate": "paper",  # another one has no meaning with this rule
@@ -302,8 +303,8 @@ def test_every_field_can_be_set_on_the_command_line() -> None:
     wanted = override(RunConfig(), EVERY)
     default, chosen = to_dict(RunConfig()), to_dict(wanted)
     assert [name for name in EVERY if value_of(default, name) == value_of(chosen, name)] == ["algo", "mask.rate"]
-    switches = {"tensorboard": "--no-tensorboard", "ppo.standardise": "--ppo.no-standardise"}
-    switches |= {"ppo.scale_rewards": "--ppo.no-scale-rewards"}
+    switches = {"tensorboard": "--no-tensorboard", "rejoin": "--no-rejoin"}
+    switches |= {"ppo.standardise": "--ppo.no-standardise", "ppo.scale_rewards": "--ppo.no-scale-rewards"}
     typed = [*arguments({k: v for k, v in EVERY.items() if k not in switches}), *switches.values()]
     assert parse(RunConfig, typed, "m2ac train") == wanted
 
