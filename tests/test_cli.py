@@ -357,6 +357,18 @@ def test_a_finished_run_says_so_and_gives_its_result_again(run: Path, capsys: py
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "environment.json"} == before
 
 
+def test_a_finished_run_goes_on_to_more_steps(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(run), str(copy)], check=True)
+    assert main(["resume", str(copy), "--steps", "150"]) == 0
+    assert "over 3 episodes at step 150" in capsys.readouterr().out
+    with (copy / "evals.csv").open() as file:
+        assert [int(row["step"]) for row in csv.DictReader(file)] == [50, 50, 75, 75, 100, 100, 125, 125, 150, 150, 150]
+    assert [json.loads(line)["step"] for line in (copy / "metrics.jsonl").open()] == [75, 100, 125, 150]
+    assert main(["resume", str(copy), "--steps", "100"]) == 2
+    assert "steps must be at least the 150" in capsys.readouterr().err
+
+
 def test_eval_prints_every_episode_and_the_mean(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(run), "--episodes", "3"]) == 0
     first = capsys.readouterr().out

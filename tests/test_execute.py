@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -16,7 +17,7 @@ from tiny import TINY_SAC
 
 from m2ac.config import RunConfig
 from m2ac.runs import checkpoint, disk
-from m2ac.runs.directory import RunDirectory
+from m2ac.runs.directory import RunDirectory, lengthen
 from m2ac.runs.execute import execute
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError, override
@@ -100,6 +101,17 @@ class Full:
         if self.at == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return os.write(descriptor, data)
+
+
+def test_a_finished_run_made_longer_is_the_longer_run(whole: Any, tmp_path: Path) -> None:
+    """Of SAC to the last bit: nothing that it draws depends on how many steps are to come."""
+    assert run(tmp_path, steps=50).finished  # a whole number of cycles, or the metrics of one come in two parts
+    lengthen(tmp_path, 60)
+    assert not RunDirectory.read(tmp_path).done
+    longer = RunDirectory.read(tmp_path).config
+    assert (longer.steps, longer.replay.capacity) == (60, 60)
+    assert execute(replace(longer, out=str(tmp_path)), stream=io.StringIO()).step == 60
+    assert left_by(tmp_path) == whole
 
 
 def test_a_run_whose_disk_was_full_once_ends_as_if_it_had_not_been(whole: Any, tmp_path: Path) -> None:

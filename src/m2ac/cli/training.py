@@ -39,15 +39,21 @@ class OfRun:
 class Resumption(OfRun):
     """Continue a run from its last checkpoint, as if it had never stopped."""
 
+    steps: int | None = None
+    """Steps in all, if more than the run was to have: it goes on to there, also where it is finished."""
+
 
 def resume(args: list[str]) -> int:
     """`m2ac resume`."""
     wanted = parse(Resumption, args, "m2ac resume")
-    from m2ac.runs.directory import RunDirectory
+    from m2ac.runs.directory import RunDirectory, lengthen
 
     config = RunDirectory.read(wanted.run).config
     check(config.env != LIVE, f"the run {wanted.run!r} is of a control loop; the same call of Live continues it")
     confirmed_env(config.env, wanted.env, where=f"the run {wanted.run!r}")
+    if wanted.steps is not None:
+        lengthen(wanted.run, wanted.steps)
+        config = RunDirectory.read(wanted.run).config
     return _execute(replace(config, out=wanted.run))
 
 

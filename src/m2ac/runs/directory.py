@@ -11,15 +11,17 @@ import io
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, TypeVar
 
 from m2ac.config import ASKED, RunConfig
+from m2ac.resolving import MOST_ROWS
 from m2ac.runs import disk
 from m2ac.runs.disk import dump_json, plain
 from m2ac.runs.environment import describe_environment
-from m2ac.settings import ConfigError, flat, from_dict, to_dict
+from m2ac.settings import ConfigError, check, flat, from_dict, override, to_dict
 
 EvalRow = TypedDict(
     "EvalRow", {"step": int, "episode": int, "seed": int, "return": float, "length": int, "seconds": float}
@@ -299,9 +301,35 @@ def _read_config(path: Path) -> RunConfig:
         raise ConfigError(f"{str(file)!r} does not fit this version of m2ac: {error}; {_ANOTHER}") from error
 
 
+def lengthen(path: str | os.PathLike[str], steps: int) -> None:
+    """Let a run go on to that many steps in all, also a finished one; a buffer that held every step goes on to do so.
+
+    Killed anywhere in here, the run is either the old one or the new one, and the same call finishes what it began.
+    """
+    directory = Path(path)
+    config = _read_config(directory)
+    before, capacity = config.steps or 0, config.replay.capacity
+    if steps == before:
+        return
+    check(
+        steps > before,
+        f"steps must be at least the {before} of the run {str(path)!r}, got {steps}; a run cannot be made shorter",
+    )
+    if capacity is not None and capacity >= before:
+        capacity = max(capacity, min(capacity + steps - before, MOST_ROWS))
+    longer = override(config, {"steps": steps, "replay": {"capacity": capacity}})
+    asked = json.loads(disk.read(directory / "config.json", at_most=LARGEST_CONFIG)).get(ASKED)
+    values = to_dict(longer) | ({ASKED: asked | {"steps": steps}} if isinstance(asked, dict) else {})
+    with disk.writing(directory, ROOM), _locked(directory / "lock"):
+        (directory / "DONE").unlink(missing_ok=True)
+        disk.write_atomically(directory / "config.json", dump_json(values, indent=2))
+
+
 def _must_equal(path: Path, stored: RunConfig, wanted: RunConfig) -> None:
     old, new = flat(plain(to_dict(stored))), flat(plain(to_dict(wanted)))
     differing = [name for name in new if old[name] != new[name] and name not in MAY_DIFFER]
     if differing:
         each = ", ".join(f"{name} is {old[name]!r} there and {new[name]!r} here" for name in differing)
-        raise ConfigError(f"{str(path)!r} holds a run with other settings: {each}; {_ANOTHER}")
+        longer = {"steps"} <= set(differing) <= {"steps", "replay.capacity"} and new["steps"] > old["steps"]
+        go_on = f"m2ac resume {shlex.quote(str(path))} --steps {new['steps']} goes on with it, or " if longer else ""
+        raise ConfigError(f"{str(path)!r} holds a run with other settings: {each}; {go_on}{_ANOTHER}")

@@ -90,6 +90,8 @@ class _Run:
                 self.display.message("no checkpoint is left of this run, so it starts again from its first step")
             self.directory.cut_back(Logged(0, 0))
             return training
+        assert self.config.replay.capacity is not None
+        training.make_room(self.config.replay.capacity)  # more than there was, if the run has been lengthened
         self.elapsed_before, whole = take_up(found, training, self.directory)
         if not whole:
             self.display.message("the logs have lost some lines from before the checkpoint; the run itself is whole")
@@ -320,7 +322,10 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
         display = make_display(stream)
         at_the_end.callback(display.close)
         if directory.done:
-            display.message("this run is finished already; choose another --out or delete the directory for a new one")
+            display.message(
+                "this run is finished already; m2ac resume with --steps goes on to more, and for a new one choose "
+                "another --out or delete the directory"
+            )
             return Result(directory.path, resolved.steps, True, None, _last_returns(directory.read_evals()))
         run = _Run(resolved, task, worlds, directory, display)
         if experience is not None and run.training.is_new:
