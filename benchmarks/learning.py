@@ -145,9 +145,9 @@ def train(run: Run, core: int) -> int:
     return subprocess.run(command, preexec_fn=lambda: os.sched_setaffinity(0, {core}), check=False).returncode
 
 
-def evaluations(run: Run) -> Iterator[dict[str, Any]]:
+def evaluations(run: Run, directory: Path | None = None) -> Iterator[dict[str, Any]]:
     """Every evaluation episode, as a row of `results/learning.csv`."""
-    with open(run.directory / "evals.csv", newline="") as file:
+    with open((directory or run.directory) / "evals.csv", newline="") as file:
         for row in csv.DictReader(file):
             yield {
                 **_of_run(run),
