@@ -7,10 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+from waiting import until
 
 from m2ac.cli import main
 from m2ac.config import RunConfig
@@ -133,9 +133,7 @@ def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_pa
             if step == 60:
                 assert live.wait(300)
         assert live.wait(300)
-        until = time.monotonic() + 300
-        while not live.learned and time.monotonic() < until:
-            time.sleep(0.1)
+        until(lambda: live.learned)
         assert live.learned
         deterministic = [live.act([0.1, 0.0], deterministic=True)[0] for _ in range(2)]
         assert deterministic[0] == deterministic[1]
@@ -143,8 +141,7 @@ def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_pa
     assert found.state.counters.steps == 120
     assert found.state.counters.updates > 0
     with Live(2, [-3.0], [0.5], out=out, **SMALL) as live:
-        while live.status["steps"] == 0 and time.monotonic() < until:
-            time.sleep(0.1)
+        until(lambda: live.status["steps"])
         assert live.status["steps"] == 120
         assert live.learned
 
@@ -198,13 +195,6 @@ def told(live, count):
 def saved_steps(run):
     found = load_newest(run / "checkpoints", warn=pytest.fail)
     return 0 if found is None else found.state.counters.steps
-
-
-def until(holds, seconds=120.0):
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.1)
 
 
 def test_a_pause_and_an_early_restart_lose_nothing_and_another_loop_is_refused(tmp_path):

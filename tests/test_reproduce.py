@@ -4,10 +4,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
+from waiting import until
 
 from m2ac.cli import main
 from m2ac.cli.reproducing import _exit_code
@@ -32,13 +32,6 @@ def start(out):
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def until(holds, seconds=300.0):
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.1)
 
 
 def returns(folder):
