@@ -1,4 +1,5 @@
 from fractions import Fraction
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,23 @@ from m2ac.model_config import mask_rates
 NAN, INF = float("nan"), float("inf")
 
 
+ROOM = 30
+"""Rows of every mask here, so that few programs are compiled; dead rows follow, with the best score of all."""
+
+
+@cache
+def mask_of(rate):
+    return jax.jit(rank_mask((Fraction(str(rate)),)))
+
+
+def with_dead_rows(uncertainty, alive, dtype=np.float32):
+    more = ROOM - len(uncertainty)
+    return jnp.array([*uncertainty, *[-1.0] * more], dtype=dtype), jnp.array([*alive, *[False] * more])
+
+
 def kept(uncertainty, rate, alive=None, dtype=np.float32):
-    u = jnp.array(uncertainty, dtype=dtype)
-    alive = jnp.ones(len(u), dtype=bool) if alive is None else jnp.array(alive)
-    return set(np.flatnonzero(rank_mask((Fraction(str(rate)),))(u, alive, jnp.int32(0))).tolist())
+    alive = [True] * len(uncertainty) if alive is None else alive
+    return set(np.flatnonzero(mask_of(rate)(*with_dead_rows(uncertainty, alive, dtype), jnp.int32(0))).tolist())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -89,7 +103,7 @@ def test_each_rollout_step_has_its_own_rate():
     assert [int(mask(u, alive, jnp.int32(h)).sum()) for h in range(4)] == [40, 30, 20, 10]
 
 
-score_lists = st.lists(st.one_of(st.floats(0, 10, width=32), st.just(NAN)), min_size=1, max_size=30)
+score_lists = st.lists(st.one_of(st.floats(0, 10, width=32), st.just(NAN)), min_size=1, max_size=ROOM)
 
 
 @settings(max_examples=60, deadline=None)
@@ -113,10 +127,12 @@ def test_the_mask_keeps_the_floor_of_rate_times_alive_rows_and_no_worse_row_befo
 @settings(max_examples=40, deadline=None)
 @given(score_lists)
 def test_rate_one_is_keep_all(u):
-    alive = jnp.array([i % 3 != 0 for i in range(len(u))])
-    u = jnp.array(u, dtype=jnp.float32)
-    ranked = rank_mask((Fraction(1),))(u, alive, jnp.int32(0))
+    u, alive = with_dead_rows(u, [i % 3 != 0 for i in range(len(u))])
+    ranked = mask_of(1)(u, alive, jnp.int32(0))
     np.testing.assert_array_equal(ranked, keep_all(u, alive, jnp.int32(0)))
+
+
+smallest_of_them = jax.jit(smallest)
 
 
 @settings(max_examples=200, deadline=None)
@@ -133,7 +149,7 @@ def test_rate_one_is_keep_all(u):
 @example([-np.inf, 1e-39, -0.0], 2, False)
 def test_the_smallest_are_those_that_a_stable_sort_puts_in_front(numbers, count, x64):
     with jax.enable_x64(x64):
-        x = jnp.array(numbers, dtype=float)
-        expected = np.zeros(len(numbers), dtype=bool)
+        x = jnp.array([*numbers, *[np.inf] * (12 - len(numbers))], dtype=float)
+        expected = np.zeros(12, dtype=bool)
         expected[np.argsort(np.asarray(x), kind="stable")[:count]] = True
-        np.testing.assert_array_equal(smallest(x, jnp.int32(count)), expected)
+        np.testing.assert_array_equal(smallest_of_them(x, jnp.int32(count)), expected)
