@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.learning import Run, evaluations, train_all, write, write_about
+from benchmarks.learning import Run, evaluations, train_all
+from benchmarks.record import keep_commands, keep_rows
 from benchmarks.team import ROOT
 
 SMALL = ("--world.hidden", "64", "--world.layers", "2", "--world.reward-hidden", "64", "--world.reward-layers", "2")
@@ -51,8 +52,8 @@ def gather(chosen: Sequence[Run]) -> None:
         print("no run is finished yet")
         return
     rows = [row for run in done for row in evaluations(run)]
-    write(ROOT / "results" / "baselines.csv", rows)
-    write_about(ROOT / "results" / "baselines.json", done)
+    keep_rows(ROOT / "results" / "baselines.csv", rows)
+    keep_commands(ROOT / "results" / "baselines.json", {run.command: run.directory for run in done})
     for run in done:
         returns = [row["return"] for row in evaluations(run) if row["step"] == run.steps]
         name = f"{run.task} {run.algo} {' '.join(run.more)}".strip()

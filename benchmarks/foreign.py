@@ -27,7 +27,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.learning import Run, evaluations, train, write
+from benchmarks.learning import Run, evaluations, train
+from benchmarks.record import environment_of, keep_rows
 from benchmarks.team import ROOT
 
 
@@ -107,6 +108,11 @@ class Attempt(NamedTuple):
         file = self.directory / "DONE"
         return json.loads(file.read_text()) if file.exists() else None
 
+    @property
+    def cpu(self) -> str:
+        """On what it ran: another processor rounds otherwise, and a run is then another one."""
+        return str(environment_of(self.directory)["cpu"])
+
     def told(self, score: float) -> dict[str, Any]:
         """Score beside threshold, and what the learned termination and reward are worth."""
         trust = self.directory / "trust.json"
@@ -115,6 +121,7 @@ class Attempt(NamedTuple):
         told_of = json.loads(trust.read_text())
         return {
             "commands": self.commands,
+            "cpu": self.cpu,
             "return": score,
             "threshold": self.task.threshold,
             "reached": score >= self.task.threshold,
@@ -132,18 +139,21 @@ def attempts(seeds: list[int]) -> Iterator[Attempt]:
 
 
 def gather() -> None:
-    """All that is done: what is written replaces what was."""
+    """Put all that is done here into `results/`."""
     rows: list[dict[str, Any]] = []
     told = []
     for attempt in attempts([0, 1]):
         if (done := attempt.done) is not None:
             score = done["mean_return"]
-            steps = {"steps": done["step"]}
-            rows += [steps | row for row in evaluations(attempt.run, attempt.directory)]
+            about = {"steps": done["step"], "cpu": attempt.cpu}
+            rows += [row | about for row in evaluations(attempt.run, attempt.directory)]
             told.append(attempt.told(score))
             print(f"{attempt.directory.name}: {score:.1f} after {done['step']}, threshold {attempt.task.threshold}")
-    write(ROOT / "results" / "foreign.csv", rows)
-    (ROOT / "results" / "foreign.json").write_text(json.dumps(told, indent=2) + "\n")
+    keep_rows(ROOT / "results" / "foreign.csv", rows)
+    path = ROOT / "results" / "foreign.json"
+    made = [(one["commands"], one["cpu"]) for one in told]
+    before = [one for one in json.loads(path.read_text()) if (one["commands"], one["cpu"]) not in made]
+    path.write_text(json.dumps(before + told, indent=2) + "\n")
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +29,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
+from benchmarks.record import keep_commands, keep_rows, read_rows
 from benchmarks.team import ROOT
 from m2ac.report.curve import BLUE, GREEN, VERMILLION
+from m2ac.report.figures import paper_figures
+from m2ac.report.records import Record
+from m2ac.report.rendering import image
 
 RUNS = ROOT / "runs" / "learning"
 IMAGES = ROOT / "docs" / "images"
@@ -97,6 +101,11 @@ class Run(NamedTuple):
             *["train", "--env", self.task, "--algo", self.algo, *horizon],
             *["--seed", str(self.seed), "--steps", str(self.steps), *self.more],
         ]
+
+    @property
+    def command(self) -> str:
+        """As it is typed, on one core."""
+        return f"taskset -c 0 m2ac {shlex.join(self.arguments)}"
 
 
 def comparison(seeds: Sequence[int]) -> list[Run]:
@@ -181,29 +190,12 @@ def _short(value: float | None) -> float | str:
 
 
 def gather(runs: Sequence[Run], name: str) -> None:
-    """Write the finished ones of the runs to `results/`."""
+    """Put the finished ones of the runs into `results/`."""
     done = [run for run in runs if (run.directory / "DONE").exists()]
     results = ROOT / "results"
-    write(results / f"{name}.csv", [row for run in done for row in evaluations(run)])
-    write(results / f"{name}-trust.csv", [row for run in done for row in trust(run)])
-    write_about(results / f"{name}.json", done)
-
-
-def write_about(path: Path, done: Sequence[Run]) -> None:
-    """The exact commands, and on what they ran."""
-    commands = [f"taskset -c 0 m2ac {shlex.join(run.arguments)}" for run in done]
-    about = json.loads((done[0].directory / "environment.json").read_text())
-    told = {name: about[name] for name in ("python", "cpu", "cores_usable", "packages")}
-    path.write_text(json.dumps({"commands": commands, "environment": told}, indent=2) + "\n")
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Rows as CSV; a column is empty where a row has none."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    keep_rows(results / f"{name}.csv", [row for run in done for row in evaluations(run)])
+    keep_rows(results / f"{name}-trust.csv", [row for run in done for row in trust(run)])
+    keep_commands(results / f"{name}.json", {run.command: run.directory for run in done})
 
 
 STYLES = {"m2ac": ("M2AC", BLUE), "mbpo": ("MBPO", VERMILLION), "sac": ("SAC", GREEN)}
@@ -215,7 +207,7 @@ Key = tuple[str, str, int | None]
 
 def draw() -> None:
     """Learning curves, and the figures of trust behind them, as pictures in `docs/images`."""
-    evals, cycles = _read("learning.csv"), _read("learning-trust.csv")
+    evals, cycles = (read_rows(ROOT / "results" / name) for name in ("learning.csv", "learning-trust.csv"))
     tasks = list(dict.fromkeys(row["task"] for row in evals))
     figure = _figure((10, 4.2))
     for panel, task in zip(figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
@@ -239,6 +231,25 @@ def draw() -> None:
         row[0].set_ylabel(task)
     figure.axes[-1].legend(frameon=False, fontsize=8)
     figure.savefig(IMAGES / "learning-trust.png")
+
+    for chart in paper_figures("motivating", recorded(evals)):
+        (IMAGES / f"{chart.slug}.png").write_bytes(image(chart.figure, "png"))
+
+
+def recorded(evals: Sequence[Mapping[str, str]]) -> list[Record]:
+    """The runs of a table of evaluations, as a report knows them."""
+    runs: dict[tuple[str, str, int, int], list[dict[str, float]]] = {}
+    for row in evals:
+        key = row["task"], row["algo"], int(row["horizon"]), int(row["seed"])
+        runs.setdefault(key, []).append({"step": int(row["step"]), "return": float(row["return"])})
+    return [
+        Record(
+            *(f"{env}-{algo}-h{horizon}-s{seed}", env, algo, horizon, seed, 25_000),
+            *("", "finished", {}, {}, ""),
+            evals=episodes,
+        )
+        for (env, algo, horizon, seed), episodes in runs.items()
+    ]
 
 
 def _figure(size: tuple[float, float]) -> Figure:
@@ -266,11 +277,6 @@ def _curves(panel: Axes, rows: list[dict[str, str]], name: str, task: str) -> No
         panel.plot(common, mean, color=colour, linestyle=LINES[horizon], label=f"{label}{length}")
     panel.spines[["top", "right"]].set_visible(False)
     panel.xaxis.set_major_locator(MultipleLocator(5000))
-
-
-def _read(name: str) -> list[dict[str, str]]:
-    with open(ROOT / "results" / name, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def main() -> int:
