@@ -1,5 +1,8 @@
 """Starting from logged experience."""
 
+import os
+import shutil
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -280,6 +283,7 @@ def test_a_run_without_steps_learns_from_the_log_alone_and_goes_on_where_it_was_
     monkeypatch.setattr(Training, "_learn", interrupted)
     assert main([*command, "--out", str(tmp_path / "parts")]) == 130
     monkeypatch.setattr(Training, "_learn", learn)
+    (tmp_path / "log.csv").unlink()  # the checkpoint has its rows
     assert main([*command, "--out", str(tmp_path / "parts")]) == 0
     parts = load_newest(tmp_path / "parts" / "checkpoints", warn=pytest.fail)
     assert fingerprint(parts.state) == fingerprint(whole.state)
@@ -292,3 +296,11 @@ def test_a_run_that_begins_with_a_log_takes_no_random_steps(tmp_path, capsys):
     assert main(["train", "--data", data, "--steps", "40", "--offline-updates", "20", *SMALL, "--out", str(out)]) == 0
     state = load_newest(out / "checkpoints", warn=pytest.fail).state
     assert (state.counters.steps, state.counters.updates, int(state.real.size)) == (40, 60, 200)
+    os.unlink(data)
+    capsys.readouterr()
+    assert main(["resume", str(out)]) == 0
+    assert "finished already" in capsys.readouterr().err
+    shutil.rmtree(out / "checkpoints")  # nothing but the log could tell what it began with
+    (out / "DONE").unlink()
+    assert main(["resume", str(out)]) == 2
+    assert f"cannot read --data {data}" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.directory import Logged, RunDirectory
 from m2ac.runs.execute import save_run, take_up
-from m2ac.runs.experience import read_experience
+from m2ac.runs.experience import Past
 from m2ac.runs.loop import Loop, record_loop
 from m2ac.runs.policy import policy_arrays
 from m2ac.runs.tensors import serialised
@@ -40,9 +40,8 @@ class Learner:
         world = World(Nowhere(setup["obs_dim"], setup["low"], setup["high"]), seed=0, stream="train")
         asked = from_dict(RunConfig, setup["config"])
         assert asked.steps is not None
-        experience = read_experience(asked.data, world) if asked.data else None
-        logged = experience.size if experience else 0
-        config = resolve(asked, {}, action_dim=world.action_dim, steps=asked.steps, logged=logged)
+        past = Past(asked.data, world, asked.out)
+        config = resolve(asked, {}, action_dim=world.action_dim, steps=asked.steps, logged=past.size)
         self.config = config
         self.directory = None if asked.out is None else RunDirectory.open(asked.out, config, asked=asked)
         found = None
@@ -51,10 +50,10 @@ class Learner:
             found = checkpoint.load_newest(self.directory.checkpoints, warn=self._say)
         self.training: Fed = fed_training(config, world, inbox=inbox, state=found.state if found else None)
         self._elapsed = self._taken_up(found)
-        if experience is not None and self.training.is_new:
-            self.training.absorb(experience.rows)
+        if self.training.is_new and past.experience is not None:
+            self.training.absorb(past.experience.rows)
             if self.directory is not None:
-                self.directory.record_data(experience.sources)
+                self.directory.record_data(past.experience.sources)
         self._started = self._saved = self._told = time.monotonic()
         self._saved_at = self.training.counters.steps
         self._told_at = self.training.counters.updates

@@ -37,6 +37,9 @@ MAY_DIFFER = ("out", "tensorboard", "checkpoint_every", "checkpoint_minutes", "s
 LARGEST_CONFIG = 2**20
 """Bytes of a configuration or of what is known of a machine; ours have some thousand."""
 
+DATA = "data.json"
+"""What logged experience a run began with."""
+
 ROOM = "make room there, then the same command continues"
 LONGEST_NAME = 120
 """Characters of an environment's name in that of a run directory."""
@@ -126,7 +129,7 @@ class RunDirectory:
     def record_data(self, sources: Sequence[Mapping[str, Any]]) -> None:
         """What logged experience the run began with."""
         with disk.writing(self.path, ROOM):
-            disk.write_atomically(self.path / "data.json", dump_json([dict(source) for source in sources], indent=2))
+            disk.write_atomically(self.path / DATA, dump_json([dict(source) for source in sources], indent=2))
 
     def append_metrics(self, metrics: Mapping[str, Any]) -> None:
         """One line of `metrics.jsonl`; needs a "step", by which a resumed run cuts the file back."""

@@ -26,7 +26,7 @@ from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
-from m2ac.runs.experience import Experience, read_experience
+from m2ac.runs.experience import Experience, Past
 from m2ac.runs.policy import FILE, save_policy
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
@@ -313,8 +313,8 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
         for name in (*streams, "eval"):
             worlds.append(make_world(make_env(task), stream=name))
             at_the_end.callback(worlds[-1].close)
-        experience = read_experience(config.data, worlds[0]) if config.data else None
-        resolved = _resolved(config, task, worlds[0], logged=experience.size if experience else 0)
+        past = Past(config.data, worlds[0], config.out or default_out(config))
+        resolved = _resolved(config, task, worlds[0], logged=past.size)
         assert resolved.out is not None
         assert resolved.steps is not None
         directory = RunDirectory.open(resolved.out, resolved, asked=config)
@@ -328,8 +328,8 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
             )
             return Result(directory.path, resolved.steps, True, None, _last_returns(directory.read_evals()))
         run = _Run(resolved, task, worlds, directory, display)
-        if experience is not None and run.training.is_new:
-            run.absorb(experience)
+        if run.training.is_new and past.experience is not None:
+            run.absorb(past.experience)
         at_the_end.callback(run.close)
         return _train(run)
 

@@ -2,9 +2,11 @@
 
 import csv
 import hashlib
+import json
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 
 from m2ac.envs.world import World
 from m2ac.runs import disk
+from m2ac.runs.directory import DATA, LARGEST_CONFIG
 from m2ac.settings import ConfigError, perhaps
 from m2ac.types import Transition
 
@@ -52,6 +55,37 @@ class _Table(NamedTuple):
     parts: dict[str, NDArray[Any]]
     first_row: int = 0  # how the file counts
     notes: tuple[str, ...] = ()
+
+
+class Past:
+    """What a run begins with: its files are read for a new run, and not asked for where a checkpoint has the rows."""
+
+    def __init__(self, sources: Sequence[str], world: World, run: str | os.PathLike[str] | None) -> None:
+        self._sources, self._world, self._run = sources, world, run
+
+    @cached_property
+    def experience(self) -> Experience | None:
+        """The transitions, None where there are no sources."""
+        return read_experience(self._sources, self._world) if self._sources else None
+
+    @property
+    def size(self) -> int:
+        """How many transitions there are, as the run directory remembers where it does."""
+        if not self._sources:
+            return 0
+        remembered = None if self._run is None else _rows_on_record(Path(self._run) / DATA)
+        if remembered is not None:
+            return remembered
+        return self.experience.size if self.experience is not None else 0
+
+
+def _rows_on_record(path: Path) -> int | None:
+    """None where a run has not begun, or its record is damaged: then its files tell."""
+    try:
+        rows = [source["rows"] for source in json.loads(disk.read(path, at_most=LARGEST_CONFIG))]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return sum(rows) if rows and all(type(count) is int and count > 0 for count in rows) else None
 
 
 def read_experience(sources: Sequence[str], world: World) -> Experience:
