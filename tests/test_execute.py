@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shutil
 import signal
 import warnings
 from dataclasses import replace
@@ -17,7 +18,7 @@ from tiny import TINY_SAC
 
 from m2ac.config import RunConfig
 from m2ac.runs import checkpoint, disk
-from m2ac.runs.directory import RunDirectory, lengthen
+from m2ac.runs.directory import RunDirectory, longer
 from m2ac.runs.execute import execute
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError, override
@@ -106,12 +107,24 @@ class Full:
 def test_a_finished_run_made_longer_is_the_longer_run(whole: Any, tmp_path: Path) -> None:
     """Of SAC to the last bit: nothing that it draws depends on how many steps are to come."""
     assert run(tmp_path, steps=50).finished  # a whole number of cycles, or the metrics of one come in two parts
-    lengthen(tmp_path, 60)
-    assert not RunDirectory.read(tmp_path).done
-    longer = RunDirectory.read(tmp_path).config
-    assert (longer.steps, longer.replay.capacity) == (60, 60)
-    assert execute(replace(longer, out=str(tmp_path)), stream=io.StringIO()).step == 60
+    summary = (tmp_path / "DONE").read_bytes()
+    more = longer(replace(RunDirectory.read(tmp_path).config, out=str(tmp_path)), 60)
+    assert (more.steps, more.replay.capacity) == (60, 60)
+    assert execute(more, stream=io.StringIO(), lengthens=True).step == 60
+    assert (tmp_path / "DONE-50").read_bytes() == summary
     assert left_by(tmp_path) == whole
+
+
+def test_a_finished_run_that_cannot_go_on_is_left_as_it_is(tmp_path: Path) -> None:
+    assert run(tmp_path, steps=50).finished
+    more = longer(replace(RunDirectory.read(tmp_path).config, out=str(tmp_path)), 60)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with pytest.raises(UserError, match="no environment"):
+        execute(replace(more, env="NowhereAtAll-v0"), stream=io.StringIO(), lengthens=True)
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(UserError, match="has no checkpoint to go on from; train a new one with another --out"):
+        execute(more, stream=io.StringIO(), lengthens=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
 def test_a_run_whose_disk_was_full_once_ends_as_if_it_had_not_been(whole: Any, tmp_path: Path) -> None:

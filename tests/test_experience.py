@@ -256,6 +256,28 @@ SMALL = [
 ]
 
 
+def test_columns_that_are_not_asked_for_may_hold_anything_and_a_blank_line_is_none(tmp_path, world):
+    parts = columns(1, 4)
+    path = tmp_path / "a.csv"
+    write_csv(path, parts | {"time": np.array(["2024-01-01 00:00"] * 4)})
+    path.write_text(path.read_text() + "\n")
+    np.testing.assert_allclose(read_experience([str(path)], world).rows.reward, parts["reward"], rtol=1e-6)
+    header, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([header.replace("time", "reward"), *lines]))
+    with pytest.raises(ConfigError, match="has two columns reward; remove or rename one"):
+        read_experience([str(path)], world)
+
+
+def test_flags_in_columns_of_their_own_are_flags(tmp_path, world):
+    parts = columns(1, 4)
+    done = {name: part for name, part in parts.items() if name != "terminated"}
+    done |= {"done": np.array([[0], [1], [0], [1]]), "truncated": np.array([[0], [0], [0], [1]])}
+    np.savez(tmp_path / "a.npz", **done)
+    experience = read_experience([str(tmp_path / "a.npz")], world)
+    assert experience.rows.terminated.tolist() == [False, True, False, False]
+    assert not experience.notes
+
+
 def test_a_run_without_steps_learns_from_the_log_alone_and_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
     data = write_csv(tmp_path / "log.csv", columns(4, 40))
     command = ["train", "--data", data, "--steps", "0", "--offline-updates", "50", *SMALL]

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from m2ac.live.messages import ROW, Row, packed, read, unpacked, write
 from m2ac.resolving import resolve
 from m2ac.runs.checkpoint import load_newest
 from m2ac.settings import ConfigError
+from m2ac.types import Transition
 
 SMALL = {
     "random_steps": 40,
@@ -78,7 +81,7 @@ def test_the_inbox_gives_the_oldest_first_and_ends_when_it_is_empty_and_closed()
         inbox.take(1)
 
 
-def fed(rows, **settings):
+def fed(rows, logged=0, **settings):
     """A training over a log of steps, run until it is empty."""
     inbox = Inbox()
     for row in rows:
@@ -86,7 +89,7 @@ def fed(rows, **settings):
     inbox.close()
     world = World(Nowhere(1, [-1.0], [1.0]), seed=0, stream="train")
     asked = RunConfig(**{"algo": "sac", "random_steps": 10, "steps": 500, "model_every": 20, **settings})
-    training = fed_training(resolve(asked, {}, action_dim=1, steps=500), world, inbox=inbox)
+    training = fed_training(resolve(asked, {}, action_dim=1, steps=500, logged=logged), world, inbox=inbox)
     return training, inbox
 
 
@@ -140,10 +143,43 @@ def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_pa
     found = load_newest(tmp_path / "run" / "checkpoints", warn=pytest.fail)
     assert found.state.counters.steps == 120
     assert found.state.counters.updates > 0
-    with Live(2, [-3.0], [0.5], out=out, **SMALL) as live:
-        until(lambda: live.status["steps"])
-        assert live.status["steps"] == 120
-        assert live.learned
+    with Live(2, [-3.0], [0.5], out=out, **SMALL) as again:
+        assert again._noise.random() != np.random.default_rng([0, 7, 0]).random(), "the same exploration once more"
+        until(lambda: again.status["steps"])
+        assert again.status["steps"] == 120
+        assert again.learned
+    for late in (lambda: again.wait(), lambda: again.save(), lambda: told(again, 1)):
+        with pytest.raises(LiveError, match="this Live is closed"):
+            late()
+
+
+def test_updates_from_a_log_are_not_owed_by_steps():
+    """Twelve steps at two updates each, after ten updates from the log: 24 of their own, none let go."""
+    training, inbox = fed((), updates_per_step=2, random_steps=0, offline_updates=10, logged=20)
+    rows: Any = (np.stack(column) for column in zip(*some_rows(20), strict=True))
+    obs, action, reward, next_obs, terminated, _ = rows
+    training.absorb(Transition(obs, action, reward.astype(np.float32), next_obs, terminated))
+    assert training.let_go == 0
+    inbox._closed = False
+    for row in some_rows(12):
+        inbox.put(row)
+    inbox.close()
+    until_ended(training)
+    assert (training.step, training.counters.updates, training.let_go) == (12, 34, 0)
+
+
+def test_what_was_told_before_saving_was_asked_for_is_saved_and_nothing_later_is_waited_for():
+    inbox = Inbox()
+    for row in some_rows(3):
+        inbox.put(row)
+    inbox.ask_to_save()
+    for row in some_rows(2):
+        inbox.put(row)
+    assert (inbox.save_wanted, inbox.save_due) == (True, False)
+    inbox.take(3)
+    assert inbox.save_due
+    inbox.saved()
+    assert (inbox.save_wanted, inbox.save_due) == (False, False)
 
 
 REFUSED = {
@@ -246,7 +282,7 @@ def test_a_loop_that_does_not_close_loses_nothing_either(tmp_path):
     assert saved_steps(out) == 500
 
 
-def test_what_a_killed_loop_had_told_is_kept_and_its_policy_can_be_exported(tmp_path, capsys):
+def test_what_a_killed_loop_had_told_is_kept_and_its_policy_can_be_exported(tmp_path, capsys, monkeypatch):
     out = tmp_path / "run"
     subprocess.run([sys.executable, "-c", KILLED, out, json.dumps(SMALL)], check=False)
     until(lambda: saved_steps(out) == 500)
@@ -257,6 +293,10 @@ def test_what_a_killed_loop_had_told_is_kept_and_its_policy_can_be_exported(tmp_
     for command in ("eval", "trust", "video", "resume"):
         assert main([command, str(out)]) == 2
         assert "is of a control loop" in capsys.readouterr().err
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    for command in ("export", "eval"):
+        assert main([command, str(out), "--env", "strange_envs:Plain-v0"]) == 2
+        assert "has actions with low=[-3.0], but strange_envs:Plain-v0 has [0.0]" in capsys.readouterr().err
 
 
 def test_a_loop_can_begin_with_a_log(tmp_path):
@@ -267,6 +307,6 @@ def test_a_loop_can_begin_with_a_log(tmp_path):
     np.savez(log, obs=obs, action=action, reward=flags, next_obs=next_obs, terminated=flags)
     settings = {name: value for name, value in SMALL.items() if name != "random_steps"}
     with Live(2, [-3.0], [0.5], out=str(tmp_path / "run"), data=(str(log),), offline_updates=5, **settings) as live:
-        until(lambda: live.learned)
+        until(lambda: live.status["updates"] == 5)
     found = load_newest(tmp_path / "run" / "checkpoints", warn=pytest.fail)
     assert (int(found.state.real.size), found.state.counters.steps, found.state.counters.updates) == (60, 0, 5)

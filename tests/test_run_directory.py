@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from m2ac.config import RunConfig
+from m2ac.config import LIVE, RunConfig
 from m2ac.model_config import MaskConfig
-from m2ac.runs.directory import EvalRow, Logged, RunDirectory, default_out, lengthen
+from m2ac.runs.directory import EvalRow, Logged, RunDirectory, default_out, lengthen, longer
 from m2ac.runs.disk import DiskError, plain
 from m2ac.runs.environment import git_state
 from m2ac.runs.tensorboard import TensorBoard
@@ -57,7 +57,7 @@ def test_a_longer_run_keeps_what_was_asked_and_a_buffer_that_held_every_step(tmp
     config = override(RunConfig(), {"steps": 3000, "replay": {"capacity": capacity}})
     RunDirectory.open(tmp_path, config, asked=RunConfig(steps=3000)).close()
     for _ in range(2):
-        lengthen(tmp_path, 5000)
+        lengthen(tmp_path, longer(RunDirectory.read(tmp_path).config, 5000))
         assert RunDirectory.read(tmp_path).config == override(config, {"steps": 5000, "replay": {"capacity": after}})
     asked = json.loads((tmp_path / "config.json").read_text())["asked"]
     assert asked == json.loads(json.dumps(to_dict(RunConfig(steps=5000))))
@@ -65,16 +65,24 @@ def test_a_longer_run_keeps_what_was_asked_and_a_buffer_that_held_every_step(tmp
 
 def test_a_run_is_not_made_shorter_nor_longer_while_it_is_trained(run: RunDirectory):
     with pytest.raises(ConfigError, match=r"steps must be at least the 3000 of the run .*, got 2999"):
-        lengthen(run.path, 2999)
+        longer(run.config, 2999)
     with pytest.raises(ConfigError, match="another process is training"):
-        lengthen(run.path, 3001)
+        lengthen(run.path, longer(run.config, 3001))
     assert RunDirectory.read(run.path).config.steps == 3000
 
 
 def test_a_longer_run_in_the_same_place_is_told_how_to_get_there(run: RunDirectory):
     run.close()
     with pytest.raises(ConfigError, match=r"m2ac resume \S+ --steps 3001 goes on with it, or choose another --out"):
-        RunDirectory.open(run.path, RunConfig(steps=3001))
+        RunDirectory.open(run.path, RunConfig(steps=3001, random_steps=600))  # of which a fifth is the default
+    with pytest.raises(
+        ConfigError, match="seed is 0 there and 1 here, steps is 3000 there and 3001 here; choose another --out"
+    ):
+        RunDirectory.open(run.path, RunConfig(steps=3001, seed=1))
+    config = run.path / "config.json"
+    config.write_text(config.read_text().replace(RunConfig().env, LIVE))
+    with pytest.raises(ConfigError, match="3000 there and 3001 here; choose another --out"):
+        RunDirectory.open(run.path, RunConfig(env=LIVE, steps=3001))
 
 
 def test_another_command_keeps_the_earlier_one_on_record(run: RunDirectory, monkeypatch: pytest.MonkeyPatch):

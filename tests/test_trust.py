@@ -15,6 +15,7 @@ from tiny import TINY, TINY_SAC, arguments
 from m2ac.cli import main
 from m2ac.dynamics.ensemble import init_ensemble
 from m2ac.model_config import ModelConfig
+from m2ac.report import trust_pictures
 from m2ac.report.trust_page import trust_page
 from m2ac.trust import calibration, places, ranking, suggest, telling
 from m2ac.trust.findings import About, Played, find, quantiles
@@ -284,6 +285,9 @@ def test_few_data_and_a_length_without_an_end_are_doubted():
     assert found.horizon.value == 0  # 16 rows are no median
     assert "too few data: 2 episodes with 80 transitions" in doubts
     assert "fewer than 20 rows" in doubts
+    assert "not even one step" not in doubts  # nothing is known of it
+    wrong = suggest.suggest(measured(), "ovr", Rule(threshold=1e-6))
+    assert any("not even one step" in doubt for doubt in wrong.doubts)
     assert "only 78 % of" not in doubts  # 31 of 40 states are followed by ten steps
     short = suggest.suggest(measured(fresh=walk(steps=15, episodes=60)), "ovr", Rule())
     assert any("only 40 % of the states are followed by 10 real steps" in doubt for doubt in short.doubts)
@@ -316,6 +320,15 @@ def test_episodes_are_resampled_as_a_whole():
 
 
 # The page and the numbers
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_a_handful_of_transitions_is_drawn_too(count):
+    error, score = np.arange(count)[::-1] + 1.0, np.arange(count) + 1.0
+    found = find(measured(), ABOUT, Rule())
+    few = found.measured._replace(error=error, relative=error, scores=dict.fromkeys(found.measured.scores, score))
+    figure = trust_pictures.clouds(found._replace(measured=few)).figure
+    assert [len(axis.lines) for axis in figure.axes] == [1] * 8
 
 
 def test_the_page_is_whole_whatever_was_measured():

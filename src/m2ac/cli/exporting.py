@@ -1,5 +1,6 @@
 """A policy for use without m2ac: export."""
 
+import sys
 from dataclasses import dataclass
 
 from m2ac.cli.parsing import confirmed_env, parse
@@ -41,5 +42,7 @@ def export(args: list[str]) -> int:
             f"{verdict.at_extremes:.1e} at extremes  "
             f"one observation: median {verdict.median:.0f} µs, 99% {verdict.percentile_99:.0f} µs"
         )
+    if not run.metrics.exists():
+        print("no cycle of learning is complete yet: this policy may be as it began, at random", file=sys.stderr)
     print(f"export: {visible(str(done.path))} (README.md says how to use it)")
     return 0

@@ -46,24 +46,23 @@ class Resumption(OfRun):
 def resume(args: list[str]) -> int:
     """`m2ac resume`."""
     wanted = parse(Resumption, args, "m2ac resume")
-    from m2ac.runs.directory import RunDirectory, lengthen
+    from m2ac.runs.directory import RunDirectory, longer
 
-    config = RunDirectory.read(wanted.run).config
+    config = replace(RunDirectory.read(wanted.run).config, out=wanted.run)
     check(config.env != LIVE, f"the run {wanted.run!r} is of a control loop; the same call of Live continues it")
     confirmed_env(config.env, wanted.env, where=f"the run {wanted.run!r}")
-    if wanted.steps is not None:
-        lengthen(wanted.run, wanted.steps)
-        config = RunDirectory.read(wanted.run).config
-    return _execute(replace(config, out=wanted.run))
+    if wanted.steps is None:
+        return _execute(config)
+    return _execute(longer(config, wanted.steps), lengthens=True)
 
 
-def _execute(config: RunConfig) -> int:
+def _execute(config: RunConfig, *, lengthens: bool = False) -> int:
     from m2ac.runs.caching import prepare_jax
 
     prepare_jax()
     from m2ac.runs.execute import execute
 
-    result = execute(config, stream=sys.stderr)
+    result = execute(config, stream=sys.stderr, lengthens=lengthens)
     if result.returns:
         mean = sum(result.returns) / len(result.returns)
         print(f"mean return {mean:.1f} over {len(result.returns)} episodes at step {result.step}")
@@ -103,7 +102,7 @@ def evaluate(args: list[str]) -> int:
     env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
     policy = load_policy(run.path / FILE, run.config)
     world = World(make_env(env), seed=wanted.seed, stream="eval", step_timeout=run.config.step_timeout)
-    must_fit(policy, world, whose=repr(wanted.run), env=env)
+    must_fit(policy, world, run=run.path, env=env)
     returns: list[float] = []
     for number in range(wanted.episodes):
         played = world.play(policy, number)

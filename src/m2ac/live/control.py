@@ -2,12 +2,14 @@
 
 import atexit
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +20,8 @@ from m2ac.config import LIVE, RunConfig
 from m2ac.envs.actions import ActionScale
 from m2ac.learners.acting import ActingPolicy
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, framed, packed, read, write
+from m2ac.runs.caching import jax_settings
+from m2ac.runs.checkpoint import steps_saved
 from m2ac.runs.policy import policy_of
 from m2ac.settings import ConfigError, UserError, check, override, to_dict
 
@@ -75,7 +79,9 @@ class Live:
         check(self.config.algo != "ppo", "algo must not be ppo, which needs whole rollouts of its own; use m2ac or sac")
         self.obs_dim, self.action_dim = obs_dim, len(bounds[0])
         self._policy: ActingPolicy | None = None
-        self._noise = np.random.default_rng([seed, 7])
+        # Another session of the same run explores otherwise.
+        before = None if out is None else steps_saved(Path(out) / "checkpoints")
+        self._noise = np.random.default_rng([seed, 7, before or 0])
         self._observed = 0
         self._status: dict[str, Any] = {"steps": 0, "updates": 0, "let_go": 0, "waiting": 0, "taken": 0}
         self._status["metrics"] = {}
@@ -85,7 +91,14 @@ class Live:
         self._to_send: deque[bytes] = deque()
         self._closing = threading.Event()
         command = [sys.executable, "-m", "m2ac.live.learner"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # A group of its own: Ctrl-C at the terminal is meant for the loop alone.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | jax_settings(),
+            process_group=0,
+        )
         low, high = (bound.tolist() for bound in bounds)
         setup = {"obs_dim": obs_dim, "low": low, "high": high, "config": to_dict(self.config)}
         assert self._process.stdin is not None
@@ -124,6 +137,7 @@ class Live:
         row = Row(before, self._scale.from_env(done), float(reward), after, bool(terminated), bool(truncated))
         if self._failure is not None:  # nobody takes it any more; `check` says so
             return
+        self._must_be_open()
         self._observed += 1
         self._to_send.append(framed(ROW, packed(row)))
 
@@ -144,6 +158,8 @@ class Live:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Between episodes: until the learner has seen every step told so far; False where time ran out."""
+        self.check()
+        self._must_be_open()
         until = None if timeout is None else time.monotonic() + timeout
         with self._told:
             while self._status["taken"] < self._observed and self._failure is None:
@@ -156,6 +172,7 @@ class Live:
 
     def save(self) -> None:
         """Have everything saved soon; `close` does so in any case."""
+        self._must_be_open()
         self._to_send.append(framed(SAVE))
 
     def close(self, timeout: float = 120.0) -> None:
@@ -166,14 +183,18 @@ class Live:
         self._end(timeout)
         self.check()
 
+    def _must_be_open(self) -> None:
+        if self._closing.is_set():
+            raise LiveError("this Live is closed, so nobody learns from it any more; make a new one")
+
     def _end(self, timeout: float = 120.0) -> None:
         atexit.unregister(self._end)
         self._closing.set()
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self._process.kill()
             self._killed = f"the learner had not saved after {timeout:g} s and was killed; the last checkpoint is kept"
+            self._process.kill()
         for thread in self._threads:
             thread.join()
         sys.setswitchinterval(self._turn)

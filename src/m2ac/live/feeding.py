@@ -27,7 +27,7 @@ class Inbox:
         self._rows: deque[Row] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self.save_wanted = False
+        self._to_save: int | None = None  # steps that had come when saving was asked for
         self.taken = 0
         self.while_idle: Callable[[], None] = lambda: None  # what is done about once a second where no step comes
 
@@ -39,6 +39,25 @@ class Inbox:
         with self._changed:
             self._rows.append(row)
             self._changed.notify()
+
+    def ask_to_save(self) -> None:
+        """Have what has come until now stored, and then everything saved."""
+        with self._changed:
+            self._to_save = self.taken + len(self._rows)
+
+    @property
+    def save_wanted(self) -> bool:
+        """Whether saving was asked for."""
+        return self._to_save is not None
+
+    @property
+    def save_due(self) -> bool:
+        """Whether saving was asked for and all that had come before is taken."""
+        return self._to_save is not None and self.taken >= self._to_save
+
+    def saved(self) -> None:
+        """It is done."""
+        self._to_save = None
 
     def close(self) -> None:
         """There will be no more."""
@@ -92,7 +111,8 @@ class Fed(Training):
         assert self.config.updates_per_step is not None
         assert self.config.random_steps is not None
         steps = max(0, self.step - self.config.random_steps)
-        return max(0, steps * self.config.updates_per_step - self.counters.updates + (self.config.offline_updates or 0))
+        made = max(0, self.counters.updates - (self.config.offline_updates or 0))  # those of the log are not of steps
+        return max(0, steps * self.config.updates_per_step - made)
 
     def _updates_due(self) -> bool:
         assert self.config.random_steps is not None
@@ -103,7 +123,7 @@ class Fed(Training):
         room = block_size(steps, self.state.real.capacity)
         self._store(self.inbox.take(min(steps, room)), room)
         behind = len(self.inbox) > self._every
-        if behind:
+        if behind or self.inbox.save_wanted:
             self.store_rest()
         self._let_go()
 

@@ -52,6 +52,8 @@ class Learner:
         self._elapsed = self._taken_up(found)
         if self.training.is_new and past.experience is not None:
             self.training.absorb(past.experience.rows)
+            if past.experience.notes:
+                self._say("; ".join(past.experience.notes))
             if self.directory is not None:
                 self.directory.record_data(past.experience.sources)
         self._started = self._saved = self._told = time.monotonic()
@@ -117,7 +119,7 @@ class Learner:
 
     def _save_where_due(self) -> None:
         late = time.monotonic() - self._saved > 60 * self.config.checkpoint_minutes
-        if self.training.inbox.save_wanted or (late and self.training.counters.steps > self._saved_at):
+        if self.training.inbox.save_due or (late and self.training.counters.steps > self._saved_at):
             self.save()
 
     def _keep_up_to_date(self) -> None:
@@ -140,7 +142,7 @@ class Learner:
 
     def save(self) -> None:
         """Keep everything, where there is a directory for it."""
-        self.training.inbox.save_wanted = False
+        self.training.inbox.saved()
         self._saved, self._saved_at = time.monotonic(), self.training.counters.steps
         if self.directory is not None:
             save_run(self.directory, self.training, self.config, self._elapsed + self._saved - self._started)
@@ -167,7 +169,7 @@ def main() -> int:
                 if kind == ROW:
                     inbox.put(unpacked(payload, setup["obs_dim"], len(setup["low"])))
                 elif kind == SAVE:
-                    inbox.save_wanted = True
+                    inbox.ask_to_save()
         finally:
             inbox.close()
 
@@ -182,7 +184,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from m2ac.runs.caching import prepare_jax
-
-    prepare_jax()
     sys.exit(main())

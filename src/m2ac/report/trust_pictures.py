@@ -86,6 +86,8 @@ def _cloud(axis: Axes, score: Numbers, error: Numbers) -> None:
         return
     (left, right), (bottom, top) = np.quantile(x, SHOWN), np.quantile(y, SHOWN)
     inside = (x >= left) & (x <= right) & (y >= bottom) & (y <= top)
+    if not inside.any():  # of a handful, none may be within both
+        inside[:] = True
     scales = _scale(left, right), _scale(bottom, top)
     cells = axis.hexbin(
         x[inside],

@@ -49,7 +49,7 @@ def _filmed(wanted: Mapping[str, Any]) -> Iterator[Message]:
     policy = load_policy(run.path / FILE, run.config)
     env = drawable(wanted["env"])
     world = World(env, seed=wanted["seed"], stream="eval", step_timeout=run.config.step_timeout)
-    must_fit(policy, world, whose=repr(wanted["run"]), env=wanted["env"])
+    must_fit(policy, world, run=run.path, env=wanted["env"])
     pace = pace_of(env)
     pictures = max(1, round(wanted["length"] * pace.fps))
     for shot in shots(world, policy, episodes=wanted["episodes"], pictures=pictures, every=pace.every):

@@ -302,6 +302,12 @@ def _in_order(directory: Path) -> list[Path]:
     return [path for _, _, path in sorted(numbered)]
 
 
+def steps_saved(directory: Path) -> int | None:
+    """The step of the newest checkpoint, by its name; None where there is none."""
+    names = [_NAME.fullmatch(path.name) for path in _in_order(directory)]
+    return max((int(name[1]) for name in names if name is not None), default=None)
+
+
 def new_name(directory: Path, step: int) -> Path:
     """A name that no checkpoint has yet and that comes after all others of that step or an earlier one."""
     first = directory / f"step-{step:010d}"

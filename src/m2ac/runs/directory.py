@@ -13,10 +13,11 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, TypeVar
 
-from m2ac.config import ASKED, RunConfig
+from m2ac.config import ASKED, LIVE, RunConfig
 from m2ac.resolving import MOST_ROWS
 from m2ac.runs import disk
 from m2ac.runs.disk import dump_json, plain
@@ -33,6 +34,9 @@ T = TypeVar("T")
 EVAL_COLUMNS = ("step", "episode", "seed", "return", "length", "seconds")
 MAY_DIFFER = ("out", "tensorboard", "checkpoint_every", "checkpoint_minutes", "step_timeout", "rejoin")
 """Settings that do not change what a run computes."""
+
+OF_LENGTH = {"steps", "replay.capacity", "random_steps", "world.pretrain"}
+"""Settings that follow from the number of steps where they are not given."""
 
 LARGEST_CONFIG = 2**20
 """Bytes of a configuration or of what is known of a machine; ours have some thousand."""
@@ -304,27 +308,35 @@ def _read_config(path: Path) -> RunConfig:
         raise ConfigError(f"{str(file)!r} does not fit this version of m2ac: {error}; {_ANOTHER}") from error
 
 
-def lengthen(path: str | os.PathLike[str], steps: int) -> None:
-    """Let a run go on to that many steps in all, also a finished one; a buffer that held every step goes on to do so.
-
-    Killed anywhere in here, the run is either the old one or the new one, and the same call finishes what it began.
-    """
-    directory = Path(path)
-    config = _read_config(directory)
+def longer(config: RunConfig, steps: int) -> RunConfig:
+    """The settings of a run that goes on to that many steps in all; a buffer that held every step goes on to do so."""
     before, capacity = config.steps or 0, config.replay.capacity
-    if steps == before:
-        return
     check(
-        steps > before,
-        f"steps must be at least the {before} of the run {str(path)!r}, got {steps}; a run cannot be made shorter",
+        steps >= before,
+        f"steps must be at least the {before} of the run {config.out!r}, got {steps}; a run cannot be made shorter",
     )
     if capacity is not None and capacity >= before:
         capacity = max(capacity, min(capacity + steps - before, MOST_ROWS))
-    longer = override(config, {"steps": steps, "replay": {"capacity": capacity}})
+    return override(config, {"steps": steps, "replay": {"capacity": capacity}})
+
+
+def lengthen(path: str | os.PathLike[str], config: RunConfig) -> None:
+    """Give a run, also a finished one, the settings that `longer` made of its own.
+
+    What it came to is kept as DONE-STEPS. Killed anywhere in here, the run is either the old one or the new one, and
+    the same call finishes what it began.
+    """
+    directory = Path(path)
+    before = _read_config(directory)
+    if before.steps == config.steps:
+        return
     asked = json.loads(disk.read(directory / "config.json", at_most=LARGEST_CONFIG)).get(ASKED)
-    values = to_dict(longer) | ({ASKED: asked | {"steps": steps}} if isinstance(asked, dict) else {})
+    values = to_dict(replace(config, out=before.out)) | (
+        {ASKED: asked | {"steps": config.steps}} if isinstance(asked, dict) else {}
+    )
     with disk.writing(directory, ROOM), _locked(directory / "lock"):
-        (directory / "DONE").unlink(missing_ok=True)
+        if (directory / "DONE").exists():
+            (directory / "DONE").replace(directory / f"DONE-{before.steps}")
         disk.write_atomically(directory / "config.json", dump_json(values, indent=2))
 
 
@@ -333,6 +345,6 @@ def _must_equal(path: Path, stored: RunConfig, wanted: RunConfig) -> None:
     differing = [name for name in new if old[name] != new[name] and name not in MAY_DIFFER]
     if differing:
         each = ", ".join(f"{name} is {old[name]!r} there and {new[name]!r} here" for name in differing)
-        longer = {"steps"} <= set(differing) <= {"steps", "replay.capacity"} and new["steps"] > old["steps"]
-        go_on = f"m2ac resume {shlex.quote(str(path))} --steps {new['steps']} goes on with it, or " if longer else ""
+        more = {"steps"} <= set(differing) <= OF_LENGTH and new["steps"] > old["steps"] and stored.env != LIVE
+        go_on = f"m2ac resume {shlex.quote(str(path))} --steps {new['steps']} goes on with it, or " if more else ""
         raise ConfigError(f"{str(path)!r} holds a run with other settings: {each}; {go_on}{_ANOTHER}")

@@ -23,7 +23,7 @@ from m2ac.envs.world import World
 from m2ac.report.curve import draw_learning_curve
 from m2ac.resolving import resolve
 from m2ac.runs import checkpoint, disk
-from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
+from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out, lengthen
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
 from m2ac.runs.experience import Experience, Past
@@ -303,8 +303,11 @@ def _mean_returns(evals: list[EvalRow]) -> list[float]:
     return [float(np.mean(returns)) for returns in by_step.values()]
 
 
-def execute(config: RunConfig, *, stream: TextIO) -> Result:
-    """Train, evaluate, log, save and draw; the display goes to `stream`."""
+def execute(config: RunConfig, *, stream: TextIO, lengthens: bool = False) -> Result:
+    """Train, evaluate, log, save and draw; the display goes to `stream`.
+
+    `lengthens` lets the run in `config.out` have more steps than it was to have.
+    """
     task = find_task(config.env)
     with ExitStack() as at_the_end:
         make_world = partial(World, seed=config.seed, step_timeout=config.step_timeout, notices=Notices())
@@ -317,6 +320,9 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
         resolved = _resolved(config, task, worlds[0], logged=past.size)
         assert resolved.out is not None
         assert resolved.steps is not None
+        if lengthens:  # only now: an environment that cannot be made must not cost a finished run its end
+            _must_go_on(Path(resolved.out))
+            lengthen(resolved.out, resolved)
         directory = RunDirectory.open(resolved.out, resolved, asked=config)
         at_the_end.callback(directory.close)
         display = make_display(stream)
@@ -332,6 +338,14 @@ def execute(config: RunConfig, *, stream: TextIO) -> Result:
             run.absorb(past.experience)
         at_the_end.callback(run.close)
         return _train(run)
+
+
+def _must_go_on(path: Path) -> None:
+    """A finished run without a checkpoint would begin anew, over what it has left."""
+    if (path / "DONE").exists() and checkpoint.load_newest(path / "checkpoints", warn=lambda _: None) is None:
+        raise checkpoint.CheckpointError(
+            f"the finished run {str(path)!r} has no checkpoint to go on from; train a new one with another --out"
+        )
 
 
 def _resolved(config: RunConfig, task: Task, world: World, *, logged: int) -> RunConfig:

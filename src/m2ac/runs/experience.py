@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -29,6 +30,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """What each part may be called; the first is ours. A part of several numbers has columns obs_0, obs_1, … in a table."""
 
+_READ = {name for names in NAMES.values() for name in names}
 OPTIONAL = ("next_obs", "truncated")
 MINARI = "minari:"
 TOLERANCE = 1e-4
@@ -150,17 +152,29 @@ def _csv(path: Path) -> _Table:
         reader = csv.reader(file)
         try:
             header = [name.strip() for name in next(reader, [])]
-            columns: list[list[float]] = [[] for _ in header]
+            twice = next((name for name in header if header.count(name) > 1 and _is_ours(name)), None)
+            if twice is not None:
+                raise ConfigError(f"--data {path} has two columns {twice}; remove or rename one")
+            columns: dict[str, list[float]] = {name: [] for name in header if _is_ours(name)}
             for number, line in enumerate(reader, 2):
+                if not line:  # as some programs end a file
+                    continue
                 if len(line) != len(header):
                     raise ConfigError(
                         f"--data {path} row {number} has {len(line)} columns, not {len(header)}; mend or remove it"
                     )
-                for name, column, text in zip(header, columns, line, strict=True):
-                    column.append(_number(text, name, number, path))
+                for name, text in zip(header, line, strict=True):
+                    if name in columns:
+                        columns[name].append(_number(text, name, number, path))
         except csv.Error as error:
             raise ConfigError(f"--data {path} line {reader.line_num} is damaged: {error}; mend or remove it") from None
-    return _named({name: np.array(column) for name, column in zip(header, columns, strict=True)}, path, first_row=2)
+    others = {name: np.empty(0) for name in header if name not in columns}  # for the error that names what there is
+    return _named(others | {name: np.array(column) for name, column in columns.items()}, path, first_row=2)
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a column is read; others, such as a time, may hold anything."""
+    return re.sub(r"_\d+$", "", name) in _READ
 
 
 def _number(text: str, column: str, row: int, path: Path) -> float:
@@ -222,6 +236,7 @@ def _minari(source: str) -> Iterable[_Table]:
 def _named(columns: dict[str, NDArray[Any]], path: Path, *, first_row: int = 0) -> _Table:
     """The parts by our names, columns such as obs_0 and obs_1 put together."""
     parts: dict[str, NDArray[Any]] = {}
+    columns = {name: _of_one(column) for name, column in columns.items()}
     for part, names in NAMES.items():
         for name in names:
             if name in columns:
@@ -248,12 +263,14 @@ def _named(columns: dict[str, NDArray[Any]], path: Path, *, first_row: int = 0) 
     return _Table(str(path), parts, first_row, notes)
 
 
+def _of_one(column: NDArray[Any]) -> NDArray[Any]:
+    """A column of lists of one number each as one of numbers."""
+    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
+
+
 def _transitions(table: _Table, world: World) -> tuple[Transition, list[str]]:
     """The checked transitions of a table, and what was left out of it."""
     parts, first_row = dict(table.parts), table.first_row
-    for name in ("reward", "terminated", "truncated"):
-        if name in parts and parts[name].ndim == 2 and parts[name].shape[1] == 1:
-            parts[name] = parts[name][:, 0]
     count = len(parts["reward"]) if parts["reward"].ndim else 0
     shapes = {"obs": (world.obs_dim,), "next_obs": (world.obs_dim,), "action": (world.action_dim,)}
     for name, array in parts.items():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,6 +62,7 @@ def export_run(
     world = World(made, seed=SEED, stream="eval", step_timeout=run.config.step_timeout)
     about = {"env": run.config.env, "algo": run.config.algo, "run": run.path.absolute().name, **_progress(run)}
     try:
+        must_fit(policy, world, run=run.path, env=env)
         place = run.path / OUT if out is None else Path(out)
         return export_policy(place, policy, world, formats=chosen, about=about, seen=seen)
     finally:
@@ -81,7 +81,7 @@ def export_policy(
     """Export a policy, which is compared with what it was made of on observations of `world`, or on those given."""
     chosen = check_formats(formats)
     _must_be_replaceable(out)
-    must_fit(policy, world, whose=repr(about["run"]) if "run" in about else "this agent", env=about["env"])
+    must_fit(policy, world, run=None, env=about["env"])
     about = {**about, "m2ac": versions()["m2ac"]}
     network = network_of(policy, world.scale)
     seen = _seen(world, policy) if seen is None else seen
@@ -118,8 +118,7 @@ def _observed(run: RunDirectory) -> NDArray[np.float32]:
 
 def _progress(run: RunDirectory) -> dict[str, Any]:
     """At which step the policy was saved, and what the last evaluation until then found."""
-    names = [re.fullmatch(r"step-(\d{10,})(\.\d+)?", path.name) for path in run.checkpoints.glob("step-*")]
-    step = max((int(name[1]) for name in names if name is not None), default=None)
+    step = checkpoint.steps_saved(run.checkpoints)
     try:
         rows = [row for row in run.read_evals() if step is None or row["step"] <= step]
     except ConfigError:  # of a damaged log; the policy can be exported all the same

@@ -5,6 +5,9 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from m2ac.envs.world import World
 from m2ac.runs import disk
 from m2ac.runs.directory import LARGEST_CONFIG, ROOM
 from m2ac.settings import ConfigError
@@ -32,6 +35,19 @@ def record_loop(run: Path, loop: Loop) -> None:
             )
     with disk.writing(run, ROOM):
         disk.write_atomically(run / FILE, disk.dump_json(loop._asdict(), indent=2))
+
+
+def must_be_alike(run: Path, world: World, env: str) -> None:
+    """A simulation stands for a control loop only where an action means the same: a policy acts in shares of bounds."""
+    if not (run / FILE).exists():
+        return
+    loop = read_loop(run)
+    for name, ours, theirs in (("low", loop.low, world.scale.low), ("high", loop.high, world.scale.high)):
+        if not np.array_equal(np.asarray(ours, dtype=theirs.dtype), theirs):
+            raise ConfigError(
+                f"the control loop of {str(run)!r} has actions with {name}={ours}, but {env} has {theirs.tolist()}; "
+                f"give a simulation with the loop's own bounds"
+            )
 
 
 def read_loop(run: Path) -> Loop:

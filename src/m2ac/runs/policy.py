@@ -10,6 +10,7 @@ from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import acting_policy
 from m2ac.runs import disk
+from m2ac.runs.loop import must_be_alike
 from m2ac.runs.tensors import TensorsError, read_tensors, serialised
 from m2ac.scaling import Scaling
 from m2ac.settings import ConfigError, UserError
@@ -66,11 +67,14 @@ def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
         raise PolicyError(f"{path} {error}; continue the training, which writes it") from error
 
 
-def must_fit(policy: ActingPolicy, world: World, *, whose: str, env: str) -> None:
-    """A policy acts only where observations and actions are as many as it was trained with."""
+def must_fit(policy: ActingPolicy, world: World, *, run: Path | None, env: str) -> None:
+    """A policy acts only where observations and actions are as many as it was trained with, and in the same units."""
+    whose = "this agent" if run is None else repr(str(run))
     sizes = policy.obs_dim, policy.action_dim
     if sizes != (world.obs_dim, world.action_dim):
         raise ConfigError(
             f"the policy of {whose} has {sizes[0]} observations and {sizes[1]} actions, but {env} "
             f"has {world.obs_dim} and {world.action_dim}; continue the training, which writes it anew"
         )
+    if run is not None:
+        must_be_alike(run, world, env)

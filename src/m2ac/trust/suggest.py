@@ -135,7 +135,7 @@ def _doubts(measured: Measured, found: Suggestion) -> list[str]:
         said.append(
             f"fewer than {LEAST_KEPT} rows are kept at step {found.horizon.value + 1:.0f}; nothing is known beyond"
         )
-    if found.horizon.value == 0:
+    elif found.horizon.value == 0:
         said.append("not even one step of the model is within the threshold: this model needs more or better data")
     if found.rate.value == 1 and found.rate.interval is not None and found.rate.interval.low < 1:
         said.append(
