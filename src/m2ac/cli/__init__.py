@@ -32,7 +32,7 @@ m2ac: reinforcement learning that knows when to trust its model
 
   m2ac train [--env ID] [--algo m2ac|mbpo|sac|ppo|steve|mve|ddpg] [--horizon H] [--steps N] [--seed S] [--out DIR] …
                      one run; with no argument a task that a laptop learns in under three minutes
-  m2ac resume RUN    continue a run that was stopped; so does the same train command
+  m2ac resume RUN    continue a run that was stopped, as does the same train command; --steps N goes on for longer
   m2ac eval RUN      score a trained run
   m2ac video RUN     film a trained run
   m2ac export RUN    a trained policy for use without m2ac: NumPy, StableHLO, ONNX
