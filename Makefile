@@ -13,7 +13,7 @@ train: setup            ## set up, then learn the default task and draw its lear
 	$(BIN)/m2ac train
 
 test: $(DEV)            ## set up, then run the tests (ARGS="-k mask" picks some)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(DEV)           ## the gate: format, lint, types, import contracts, tests
 	$(BIN)/ruff format --check .

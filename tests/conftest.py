@@ -10,6 +10,8 @@ os.environ.setdefault(
     str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m2ac" / "tests"),
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# Tests compile much and compute little; `as_users_run_it` is for those whose last digits are their subject.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import hypothesis
 import jax
@@ -36,6 +38,16 @@ def room_for_programs():
     with open("/proc/self/maps") as maps:
         if sum(1 for _ in maps) > 20_000:
             jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def as_users_run_it():
+    """Programs of this process optimised as those of users are, for a whole file."""
+    for disabled in (False, os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1"):
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", disabled)
+        if not disabled:
+            yield
 
 
 @pytest.fixture

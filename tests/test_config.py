@@ -91,7 +91,7 @@ OUT_OF_RANGE: list[tuple[type[Any], str, Any, str]] = [
     (RunConfig, "env", 3, "text"),
     (RunConfig, "steps", -5, "two random steps or more"),
     (RunConfig, "steps", 2, "two random steps or more"),
-    (RunConfig, "eval_every", 0, "at the end only"),
+    (RunConfig, "eval_every", 0, "after the random steps and at the end"),
     (RunConfig, "eval_episodes", 0, "raise eval_every"),
     (RunConfig, "final_episodes", 0, "the run's score"),
     (RunConfig, "checkpoint_minutes", 0, "a large number"),

@@ -13,6 +13,8 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+pytestmark = pytest.mark.usefixtures("as_users_run_it")  # what takes its time here is learning, not compiling
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "first-look.md"
 PICTURE = "first-look.png"

@@ -29,6 +29,8 @@ from m2ac.runs import checkpoint
 from m2ac.settings import ConfigError, override
 from m2ac.types import Transition
 
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
+
 KEY = jax.random.key(3)
 SMALL = {**TINY_SAC, "ddpg.target_every": 7}
 

@@ -28,6 +28,8 @@ from m2ac.learners.acting import ActingPolicy, DeterministicPolicy, GaussianPoli
 from m2ac.scaling import Scaling
 from m2ac.settings import ConfigError
 
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
+
 ALL = tuple(FILES)
 UNIT = ActionScale(-np.ones(2, np.float32), np.ones(2, np.float32))
 ACTING = {"numpy": numpy_file.acting, "stablehlo": stablehlo.acting, "onnx": onnx_graph.acting}

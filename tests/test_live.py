@@ -138,8 +138,8 @@ def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_pa
         assert live.wait(300)
         until(lambda: live.learned)
         assert live.learned
-        deterministic = [live.act([0.1, 0.0], deterministic=True)[0] for _ in range(2)]
-        assert deterministic[0] == deterministic[1]
+        # A new policy may come between two calls, but not between any two.
+        until(lambda: len({live.act([0.1, 0.0], deterministic=True)[0] for _ in range(2)}) == 1)
     found = load_newest(tmp_path / "run" / "checkpoints", warn=pytest.fail)
     assert found.state.counters.steps == 120
     assert found.state.counters.updates > 0

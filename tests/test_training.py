@@ -26,6 +26,8 @@ from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import fingerprint
 from m2ac.settings import override
 
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
+
 
 def training(algo="m2ac", *, env=None, termination_fn=terminations.never, steps=150, **settings) -> Training:
     """A small training on Pendulum, ready to run."""

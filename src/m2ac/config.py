@@ -209,7 +209,7 @@ class RunConfig(AgentConfig):
             at_least("steps", self.steps, 0, "0 learns from the data alone")
         else:
             at_least("steps", self.steps, 3, "a run takes two random steps or more, and then some to learn")
-        at_least("eval_every", self.eval_every, 1, "a number above steps evaluates after the random steps and at the end only")
+        at_least("eval_every", self.eval_every, 1, "above steps, only after the random steps and at the end")
         at_least("eval_episodes", self.eval_episodes, 1, "to evaluate seldom raise eval_every")
         at_least("final_episodes", self.final_episodes, 1, "the run's score is their mean")
         at_least("checkpoint_every", self.checkpoint_every, 1, "leave it out to save by the clock")
