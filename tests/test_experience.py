@@ -256,13 +256,16 @@ SMALL = [
 ]
 
 
-def test_columns_that_are_not_asked_for_may_hold_anything_and_a_blank_line_is_none(tmp_path, world):
+def test_columns_that_are_not_asked_for_may_hold_anything_and_a_blank_line_at_the_end_is_none(tmp_path, world):
     parts = columns(1, 4)
     path = tmp_path / "a.csv"
     write_csv(path, parts | {"time": np.array(["2024-01-01 00:00"] * 4)})
     path.write_text(path.read_text() + "\n")
     np.testing.assert_allclose(read_experience([str(path)], world).rows.reward, parts["reward"], rtol=1e-6)
     header, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([header, "", *lines]))
+    with pytest.raises(ConfigError, match="row 2 is empty; remove it"):
+        read_experience([str(path)], world)
     path.write_text("\n".join([header.replace("time", "reward"), *lines]))
     with pytest.raises(ConfigError, match="has two columns reward; remove or rename one"):
         read_experience([str(path)], world)

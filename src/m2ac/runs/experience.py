@@ -155,10 +155,14 @@ def _csv(path: Path) -> _Table:
             twice = next((name for name in header if header.count(name) > 1 and _is_ours(name)), None)
             if twice is not None:
                 raise ConfigError(f"--data {path} has two columns {twice}; remove or rename one")
+            empty = 0
             columns: dict[str, list[float]] = {name: [] for name in header if _is_ours(name)}
             for number, line in enumerate(reader, 2):
-                if not line:  # as some programs end a file
+                if not line:
+                    empty = empty or number
                     continue
+                if empty:  # not only at the end, where some programs leave one, so rows would be counted wrongly
+                    raise ConfigError(f"--data {path} row {empty} is empty; remove it")
                 if len(line) != len(header):
                     raise ConfigError(
                         f"--data {path} row {number} has {len(line)} columns, not {len(header)}; mend or remove it"
