@@ -1,6 +1,6 @@
 """`make faults [N=0.1]`: every row of the campaign, one line each, and the figures as JSON.
 
-N scales how much is tried; 1 is the whole campaign, some forty minutes on two cores.
+N scales how much is tried; 1 is the whole campaign, about an hour on two cores.
 """
 
 import argparse
