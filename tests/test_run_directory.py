@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from m2ac.config import LIVE, RunConfig
 from m2ac.model_config import MaskConfig
 from m2ac.runs.directory import EvalRow, Logged, RunDirectory, default_out, lengthen, longer
 from m2ac.runs.disk import DiskError, plain
-from m2ac.runs.environment import git_state
+from m2ac.runs.environment import cpu_model, git_state
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import ConfigError, override, to_dict
 
@@ -42,6 +43,17 @@ def test_a_new_run_has_its_configuration_its_environment_and_a_place_for_checkpo
     assert environment["earlier"] == []
     assert run.checkpoints.is_dir()
     assert RunDirectory.read(run.path).config == RunConfig(steps=3000)
+
+
+def test_two_generations_of_processors_that_share_a_name_are_told_apart(tmp_path: Path):
+    core = "processor\t: 0\ncpu family\t: {}\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n\n"
+    older, newer, arm = tmp_path / "older", tmp_path / "newer", tmp_path / "arm"
+    older.write_text(core.format(23, 49) * 2)
+    newer.write_text(core.format(26, 2) * 2)
+    arm.write_text("processor\t: 0\nCPU part\t: 0xd0c\n")
+    assert cpu_model(older) == "AMD EPYC, family 23, model 49"
+    assert cpu_model(newer) == "AMD EPYC, family 26, model 2"
+    assert cpu_model(arm) == cpu_model(tmp_path / "none") == (platform.processor() or None)
 
 
 def test_opening_again_elsewhere_and_without_tensorboard_is_the_same_run(run: RunDirectory):

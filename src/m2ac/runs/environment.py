@@ -33,16 +33,20 @@ def versions() -> dict[str, str | None]:
     return {name: _version(name) for name in PACKAGES}
 
 
-def cpu_model() -> str | None:
-    """The processor's name, None where the system does not tell."""
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    """The processor's name, with its family and model: virtual machines give one name to several generations.
+
+    None where the system does not tell.
+    """
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        pass
-    return platform.processor() or None
+        lines = []
+    told: dict[str, str] = {}
+    for key, _, value in (line.partition(":") for line in lines):
+        told.setdefault(key.strip(), value.strip())
+    kind = [f"{word} {told[key]}" for word, key in (("family", "cpu family"), ("model", "model")) if key in told]
+    return ", ".join([told["model name"], *kind]) if "model name" in told else platform.processor() or None
 
 
 def memory_mib() -> float | None:
