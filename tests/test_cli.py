@@ -519,7 +519,7 @@ def stop(path: Path, number: signal.Signals) -> tuple[int, str]:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         process.send_signal(number)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
     return process.returncode, err

@@ -280,7 +280,7 @@ def workshop(tmp_path_factory):
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -321,7 +321,7 @@ def test_the_python_of_a_document_runs(document, workshop, tmp_path):
         env={**os.environ, "SDL_VIDEODRIVER": "dummy"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr
