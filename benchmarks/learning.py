@@ -2,6 +2,7 @@
 
     python -m benchmarks.learning run --core 0 --part 1/2     # and in another shell: --core 1 --part 2/2
     python -m benchmarks.learning gather
+    python -m benchmarks.learning tell                        # how each ended, as a table
     python -m benchmarks.learning draw
     python -m benchmarks.learning run --of readings --core 0  # shorter runs under other readings of the paper
 
@@ -200,6 +201,22 @@ def gather(runs: Sequence[Run], name: str) -> None:
     keep_commands(results / f"{name}.json", {run.command: run.directory for run in done})
 
 
+def tell() -> None:
+    """Print, as a table, how each run on record ended: its last evaluation, and the mean of its last five."""
+    rows = [row for name in ("learning.csv", "learning-readings.csv") for row in read_rows(ROOT / "results" / name)]
+    runs: dict[tuple[str, ...], dict[int, list[float]]] = {}
+    for row in rows:
+        run = *(row[name] for name in ("task", "algo", "horizon", "seed")), row.get("settings", "")
+        runs.setdefault(run, {}).setdefault(int(row["step"]), []).append(float(row["return"]))
+    print("| task | algorithm | length | seed | settings | steps | at the end | mean of the last five evaluations |")
+    print("|---|---|---:|---:|---|---:|---:|---:|")
+    for (task, algo, horizon, seed, settings), at in sorted(runs.items()):
+        *_, last = at
+        five = np.mean([np.mean(returns) for returns in list(at.values())[-5:]])
+        end = f"{np.mean(at[last]):.0f} ± {np.std(at[last]):.0f}"
+        print(f"| {task} | {algo} | {horizon} | {seed} | {settings} | {last} | {end} | {five:.0f} |")
+
+
 STYLES = {"m2ac": ("M2AC", BLUE), "mbpo": ("MBPO", VERMILLION), "sac": ("SAC", GREEN)}
 LINES = {1: "-", 10: (0, (4, 2)), None: ":"}
 
@@ -284,7 +301,7 @@ def _curves(panel: Axes, rows: list[dict[str, str]], name: str, task: str) -> No
 def main() -> int:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "gather", "draw"))
+    parser.add_argument("what", choices=("run", "gather", "tell", "draw"))
     parser.add_argument("--core", type=int, default=0, help="the core to run on")
     parser.add_argument("--part", default="1/1", help="1/2: every second run, from the first on")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
@@ -294,8 +311,8 @@ def main() -> int:
     if chosen.what == "gather":
         gather(runs, "learning" if chosen.of == "comparison" else "learning-readings")
         return 0
-    if chosen.what == "draw":
-        draw()
+    if chosen.what in ("tell", "draw"):
+        {"tell": tell, "draw": draw}[chosen.what]()
         return 0
     part, parts = (int(number) for number in chosen.part.split("/"))
     return train_all(runs[part - 1 :: parts], chosen.core)
