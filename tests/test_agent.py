@@ -15,6 +15,7 @@ from tiny import TINY, TINY_PPO, TINY_SAC
 from m2ac import M2AC, MBPO, SAC, AgentConfig, ConfigError, RunConfig
 from m2ac.agent import AGENTS, Agent
 from m2ac.config import MODELLED
+from m2ac.envs.notices import EnvWarning
 from m2ac.envs.world import EnvError
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import MANIFEST, STATE, CheckpointError, fingerprint
@@ -195,7 +196,7 @@ def test_learning_twice_grows_the_buffer_and_keeps_the_settings(stories: dict[st
     training = stories["m2ac"].agent._training
     assert training is not None
     assert training.step == 100
-    assert training.state.real.rows.reward.shape == (100,)
+    assert training.state.real.rows.reward.shape == (140,)  # twice 70: growing seldom means compiling seldom
     assert int(training.state.real.size) == 100
     assert training.config.random_steps == 50
     assert training.state.counters.updates == 50
@@ -205,6 +206,54 @@ def test_a_buffer_of_a_given_size_stays_that_size() -> None:
     agent = make("sac", **{"replay.capacity": 30}).learn(35).learn(15)
     assert agent._training is not None
     assert agent._training.state.real.rows.reward.shape == (30,)
+
+
+def test_updates_from_a_log_are_refused_where_there_is_none() -> None:
+    with pytest.raises(ConfigError, match="offline_updates must be 0 without logged experience, got 30"):
+        make("sac", offline_updates=30).learn(60)
+
+
+class Count(gym.Env[Any, Any]):
+    """Every step adds 1."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x = 0.0
+        return np.array([self.x], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.x += 1.0
+        return np.array([self.x], np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+@pytest.mark.parametrize("lent", [False, True])
+def test_an_environment_that_was_used_in_between_begins_a_new_episode(algo: str, lent: bool) -> None:
+    env = gym.wrappers.TimeLimit(Count(), 40)
+    agent = make(algo, env).learn(60)  # 20 steps into its second episode
+    if lent:
+        agent.evaluate(1, eval_env=env)
+    else:
+        env.reset()
+        for _ in range(7):
+            env.step(np.zeros(1, np.float32))
+    with pytest.warns(EnvWarning, match=r"was used in the middle of a training episode, which therefore ends there"):
+        agent.learn(10)
+    assert agent._training is not None
+    rows = agent._training.state.real.rows
+    np.testing.assert_array_equal((rows.next_obs - rows.obs)[:70], 1.0)
+    np.testing.assert_array_equal(rows.obs[60:70, 0], np.arange(10))
+
+
+def test_learning_in_pieces_goes_on_in_the_episode_under_way() -> None:
+    agent = make("sac", gym.wrappers.TimeLimit(Count(), 40)).learn(60)
+    agent.predict(np.zeros(1))
+    agent.learn(10)
+    assert agent._training is not None
+    np.testing.assert_array_equal(agent._training.state.real.rows.obs[60:70, 0], np.arange(20, 30))
 
 
 def test_learning_nothing_is_refused() -> None:

@@ -355,7 +355,7 @@ def test_what_the_user_set_stays() -> None:
         mask=MaskConfig(penalty=0.0, stop="hardstop", uncertainty="nll"),
         replay=ReplayConfig(capacity=900),
     )
-    assert resolve(config, TASK, action_dim=6, steps=3000) == dataclasses.replace(config, steps=3000)
+    assert resolve(config, TASK, action_dim=6, steps=3000, logged=2) == dataclasses.replace(config, steps=3000)
 
 
 def test_without_a_task_the_usual_values_fill_what_is_open() -> None:

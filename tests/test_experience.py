@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from m2ac import M2AC
 from m2ac.cli import main
 from m2ac.config import RunConfig
 from m2ac.envs import make_env
@@ -232,8 +233,13 @@ def test_with_experience_no_random_steps_are_needed_and_without_steps_it_is_all_
     assert (online.random_steps, online.replay.capacity, online.offline_updates) == (0, 150, 0)
     offline = resolve(RunConfig(data=("a.npz",), steps=0), {}, action_dim=1, steps=0, logged=500)
     assert (offline.random_steps, offline.replay.capacity, offline.offline_updates) == (0, 500, 50_000)
+    for logged, pretrain in ((500, 500), (50_000, 10_000)):  # a world model learns from the log before values use it
+        steve = resolve(RunConfig(algo="steve", data=("a.npz",)), {}, action_dim=1, steps=100, logged=logged)
+        assert steve.world.pretrain == pretrain
     with pytest.raises(ConfigError, match="random_steps must be at least 2, got 0"):
         resolve(RunConfig(random_steps=0), {}, action_dim=1, steps=100)
+    with pytest.raises(ConfigError, match="offline_updates must be 0 without logged experience, got 40; give it with"):
+        resolve(RunConfig(offline_updates=40), {}, action_dim=1, steps=100)
     for wrong in ({"algo": "ppo", "data": ("a.npz",)}, {"steps": 0}):
         with pytest.raises(ConfigError):
             RunConfig(**wrong)
@@ -295,6 +301,10 @@ def test_a_run_without_steps_learns_from_the_log_alone_and_goes_on_where_it_was_
     assert [row["updates"] for row in run.read_metrics()] == [20, 40, 50]
     assert "160" in (tmp_path / "whole" / "data.json").read_text()
 
+    agent = M2AC.load(tmp_path / "whole", "Pendulum-v1").learn(5)  # at step 0, and yet nothing new
+    after = agent._training.state
+    assert (after.counters.steps, after.counters.updates, int(after.real.size)) == (5, 55, 165)
+
     from m2ac.algorithms.training import Training
 
     learn, calls = Training._learn, []
@@ -321,6 +331,8 @@ def test_a_run_that_begins_with_a_log_takes_no_random_steps(tmp_path, capsys):
     assert main(["train", "--data", data, "--steps", "40", "--offline-updates", "20", *SMALL, "--out", str(out)]) == 0
     state = load_newest(out / "checkpoints", warn=pytest.fail).state
     assert (state.counters.steps, state.counters.updates, int(state.real.size)) == (40, 60, 200)
+    agent = M2AC.load(out, "Pendulum-v1").learn(10)
+    assert int(agent._training.state.real.size) == 210  # the log's rows stay
     os.unlink(data)
     capsys.readouterr()
     assert main(["resume", str(out)]) == 0

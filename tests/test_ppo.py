@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import warnings
 
 import gymnasium as gym
 import jax
@@ -514,10 +515,19 @@ def test_an_agent_learns_is_saved_and_learns_on_exactly(tmp_path):
     obs = np.array([1.0, 0.0, 0.5])
     np.testing.assert_array_equal(again.predict(obs, deterministic=True)[0], whole.predict(obs, deterministic=True)[0])
     np.testing.assert_array_equal(
-        np.asarray(again._training.state.real.reward), np.asarray(whole._training.state.real.reward)
+        np.asarray(again._training.state.real.reward)[:60], np.asarray(whole._training.state.real.reward)
     )
     assert whole.predict(np.zeros((5, 3)))[0].shape == (5, 1)
     assert len(whole.evaluate(2)) == 2
+
+
+def test_an_agent_whose_rollout_is_not_full_says_that_it_has_learned_nothing():
+    agent = PPO("Pendulum-v1", **TINY_PPO)
+    with pytest.warns(UserWarning, match="nothing is learned yet: 20 steps do not fill a rollout of 24; learn on"):
+        agent.learn(20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent.learn(10)
 
 
 def test_agents_that_cannot_learn_together_say_so():

@@ -1,5 +1,7 @@
 """Observations far from some units each, brought there."""
 
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import fingerprint
 from m2ac.runs.policy import load_policy, save_policy
-from m2ac.scaling import no_scaling, scaling_of
+from m2ac.scaling import no_scaling, scaling_of, usual_size
 from m2ac.settings import ConfigError
 
 
@@ -33,6 +35,39 @@ def test_only_what_is_far_from_some_units_is_touched():
 def test_the_noise_of_a_sensor_at_rest_is_no_unit():
     at_rest = np.random.default_rng(0).normal(0.0, 1e-12, (500, 1))
     assert scaling_of(at_rest).idle
+
+
+class Waking(gym.Env):
+    """A sensor that says next to nothing during the random steps and 0 or 1 later; rewards of some hundred."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self._obs(), 300.0 * float(action[0]), False, self.steps % 20 == 0, {}
+
+    def _obs(self):
+        return np.array([self.np_random.normal(0, 1e-6) if self.steps < 60 else self.steps % 2], np.float32)
+
+
+def test_a_sensor_that_wakes_up_and_large_rewards_are_told():
+    with pytest.warns() as told:
+        SAC(Waking(), seed=0, **SMALL).learn(80)
+    far, reward = sorted(str(each.message) for each in told)
+    assert re.match(r"observation\[0\] is 1 at step 6\d, .*e\+0[56] times its spread in the first steps", far)
+    assert re.match(r"rewards are of the size of 1\.\de\+02, and .* learn best from rewards of about 1; divide", reward)
+
+
+def test_rewards_of_some_units_are_not_remarked_on():
+    assert usual_size(np.array([-20.0, 20.0])) is None
+    assert usual_size(np.array([-60.0, 60.0])) == 60.0  # the spread
+    assert usual_size(np.array([-41.0, -39.0])) == 40.0  # the mean
 
 
 def test_what_is_usual_keeps_every_bit():

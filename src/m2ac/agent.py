@@ -23,7 +23,7 @@ from m2ac.envs.world import World
 from m2ac.escaping import visible
 from m2ac.finite import first_faulty
 from m2ac.learners.acting import ActingPolicy
-from m2ac.resolving import resolve
+from m2ac.resolving import MOST_ROWS, resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.display import Pace, Status, make_display
 from m2ac.runs.exporting import export_policy
@@ -87,6 +87,12 @@ class Agent:
         """Take that many environment steps more and learn from them."""
         check_steps(total_timesteps)
         training = self._prepared(self.num_timesteps + total_timesteps)
+        if training.leave_what_was_used_elsewhere():
+            self._world.notices.tell(
+                "used",
+                "the environment was used in the middle of a training episode, which therefore ends there; evaluate in "
+                "another one: agent.evaluate() makes a copy",
+            )
         until = training.step + total_timesteps
         watch = Watch(until) if progress_bar else None
         with stopping() as stop:
@@ -101,6 +107,12 @@ class Agent:
                     watch.display.close()
         if stop.signal is not None:
             raise KeyboardInterrupt  # everything learned so far is whole; learn goes on from here
+        if self.algo == "ppo" and not training.counters.updates:
+            warnings.warn(
+                f"nothing is learned yet: {training.step} steps do not fill a rollout of {self.config.ppo.rollout}; "
+                f"learn on, or lower ppo.rollout",
+                stacklevel=2,
+            )
         return self
 
     def predict(
@@ -216,6 +228,7 @@ class Agent:
 
     def _second_world(self, env: Env | None) -> World:
         """An environment for episodes that are not learned from: the given one, or a copy of the agent's own."""
+        self._world.lent = self._world.lent or env is self.env
         return World(
             env if env is not None else copy_env(self.env),
             seed=self.config.seed,
@@ -243,14 +256,14 @@ class Agent:
 
     def _prepared(self, steps: int) -> AnyTraining:
         """The training, with room for that many steps."""
-        if self._training is None or (self._training.step == 0 and steps > 0):
+        if self._training is None or (self._training.is_new and steps > 0):
             steps = steps or self.task.steps(self.algo)
             config = resolve(self.config, self.task.defaults, action_dim=self._world.action_dim, steps=steps)
             self._training = training_of(
                 config, self._worlds(config), termination_fn=self._termination_fn, reward_fn=self._reward_fn
             )
         elif self.config.replay.capacity is None:
-            self._training.make_room(min(steps, 1_000_000))
+            self._training.make_room_for(steps - self._training.step)
         return self._training
 
     def _acting_policy(self) -> ActingPolicy:
@@ -358,8 +371,10 @@ def _asked(found: checkpoint.Checkpoint) -> AgentConfig:
     if "asked" in found.manifest:
         return from_dict(AgentConfig, found.manifest["asked"])
     config = _agent_config(found.config)
-    if isinstance(found.config, RunConfig) and found.config.steps == config.replay.capacity:
-        return override(config, {"replay.capacity": None})
+    logged = max(0, int(found.state.real.size) - found.state.counters.steps)
+    if isinstance(found.config, RunConfig):
+        every_row = min((found.config.steps or 0) + logged, MOST_ROWS)
+        return override(config, {"replay.capacity": None}) if config.replay.capacity == every_row else config
     return config
 
 

@@ -111,7 +111,8 @@ class WorldConfig:
     weight_decay: float = 1e-4
     """Factor of half the squared weights in the loss."""
     pretrain: int | None = None
-    """Updates of the world model alone before the first of the policy. None: one for every random step."""
+    """Updates of the world model alone before the first of the policy. None: one for every random step, or
+    for every logged transition, at most 10000 of these."""
 
     def __post_init__(self) -> None:
         set_types(self, "world.")

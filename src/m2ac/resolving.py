@@ -8,6 +8,9 @@ from m2ac.settings import check, override
 
 C = TypeVar("C", bound=AgentConfig)
 
+MOST_PRETRAINED = 10_000
+"""Updates of a world model before the first step, one for each logged transition: as many as STEVE's code makes."""
+
 MOST_ROWS = 1_000_000
 """Real transitions that a run keeps unless more are asked for."""
 
@@ -22,6 +25,11 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int, 
     every = config.model_every or {"mbpo": 250, "epoch": 1000}[config.rhythm]
     random_steps = _random_steps(config, task, steps=steps, logged=logged)
     scaled = task.get("scale_observations", True) if config.scale_observations is None else config.scale_observations
+    offline = (0 if steps else 50_000) if config.offline_updates is None else config.offline_updates
+    check(
+        not offline or logged >= 2,
+        f"offline_updates must be 0 without logged experience, got {offline}; give it with --data, or leave it out",
+    )
     entropy = config.sac.target_entropy
     values: dict[str, Any] = {
         "horizon": _horizon(config),
@@ -29,12 +37,12 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int, 
         "model_every": every,
         "retain": config.retain or (max(1, 1000 // every) if config.rhythm == "mbpo" else 1),
         "random_steps": random_steps,
-        "offline_updates": (0 if steps else 50_000) if config.offline_updates is None else config.offline_updates,
+        "offline_updates": offline,
         "scale_observations": config.algo != "ppo" and scaled,
         "model": {"hidden": config.model.hidden or task.get("model.hidden", 200)},
         "replay": {"capacity": _capacity(config, every=every, steps=steps, logged=logged)},
         "sac": {"target_entropy": task.get("sac.target_entropy", -float(action_dim)) if entropy is None else entropy},
-        **_of_learner(config, task, random_steps),
+        **_of_learner(config, task, random_steps, logged),
     }
     if config.algo in MODELLED:
         values["mask"] = _mask(config)
@@ -83,11 +91,12 @@ def _capacity(config: AgentConfig, *, every: int, steps: int, logged: int) -> in
     return given or (max(room, needed) if config.algo == "ppo" else room)
 
 
-def _of_learner(config: AgentConfig, task: Mapping[str, Any], random_steps: int) -> dict[str, Any]:
+def _of_learner(config: AgentConfig, task: Mapping[str, Any], random_steps: int, logged: int) -> dict[str, Any]:
     """The groups of the learners other than SAC."""
     if config.algo in EXPANDING:
         several = 4 if config.algo == "steve" else 1
-        pretrain = random_steps if config.world.pretrain is None else config.world.pretrain
+        known = max(random_steps, min(logged, MOST_PRETRAINED))
+        pretrain = known if config.world.pretrain is None else config.world.pretrain
         return {
             "ddpg": {"critics": config.ddpg.critics or several},
             "world": {"members": config.world.members or several, "pretrain": pretrain},

@@ -58,3 +58,10 @@ def scaling_of(observations: Float[ndarray, "N D"]) -> Scaling:
     shift = np.where(usual, 0.0, mean)
     scale = np.where(usual | ~varies, 1.0, 1.0 / np.where(varies, spread, 1.0))
     return Scaling(shift, scale, np.bool_(True))
+
+
+def usual_size(rewards: Float[ndarray, "N"]) -> float | None:
+    """How large rewards are, where that is more than networks learn well from; they are never scaled."""
+    numbers = rewards.astype(np.float64)
+    size = max(abs(float(numbers.mean())), float(numbers.std()))
+    return size if size > LARGEST else None

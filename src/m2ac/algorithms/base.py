@@ -23,6 +23,7 @@ from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import LearnerState, Losses, acting_policy, learner_of, losses_of
 from m2ac.learners.updating import faulty_parts
 from m2ac.replay import first_slots, grow_real
+from m2ac.resolving import MOST_ROWS
 from m2ac.types import Key
 
 Phase = Literal["exploring", "collecting", "fitting", "imagining", "learning"]
@@ -77,6 +78,10 @@ class BaseTraining(ABC, Generic[S]):
         False where it went another way this time, failed, or must not be (`rejoin`): then a new episode begins.
         """
 
+    @abstractmethod
+    def leave_what_was_used_elsewhere(self) -> bool:
+        """Begin a new episode wherever an environment is no longer where this training left it; whether any is."""
+
     @property
     @abstractmethod
     def _settled(self) -> bool:
@@ -109,6 +114,14 @@ class BaseTraining(ABC, Generic[S]):
             self.state = self.state._replace(
                 real=grow_real(real, capacity, slots=max(slots, real.slots, first_slots(capacity)))
             )
+
+    def make_room_for(self, steps: int) -> None:
+        """Let the real buffer hold what it has and that many steps more, as far as rows are kept."""
+        real = self.state.real
+        needed = min(int(real.size) + steps, MOST_ROWS)
+        if needed > real.capacity:
+            # At least twice as much: every size is a shape, for which all that reads the buffer is compiled again.
+            self.make_room(max(needed, min(2 * real.capacity, MOST_ROWS)))
 
     @property
     def _place(self) -> Place:

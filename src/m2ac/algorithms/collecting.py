@@ -4,6 +4,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
 
 from m2ac.algorithms.state import Episode
 from m2ac.envs.world import Played, World
@@ -16,6 +18,9 @@ COLLECTED_AT_ONCE = 50
 
 LONGEST_BLOCK = 1.0
 """Seconds after which a chance to stop comes earlier: a real machine may take its time for a step."""
+
+FAR = 100.0
+"""A scaled observation beyond this is told: a sensor that was at rest while its unit was taken."""
 
 ACT = 5
 """The stream of a seed's random numbers that actions are drawn from; `base.streams` has the others."""
@@ -60,12 +65,23 @@ def step_world(
         action = policy(episode.obs, policy.draw(noise))
     outcome = world.step(action)
     rows.obs[i], rows.action[i], rows.next_obs[i] = scaling.apply(episode.obs), action, scaling.apply(outcome.next_obs)
+    if not scaling.idle and np.abs(rows.next_obs[i]).max() > FAR:
+        world.notices.tell("far", _far_away(np.asarray(rows.next_obs[i]), outcome.next_obs, step))
     rows.reward[i], rows.terminated[i] = outcome.reward, outcome.terminated
     total, length = episode.total + outcome.reward, episode.length + 1
     if not (outcome.terminated or outcome.truncated):
         return Episode(episode.number, length, total, outcome.next_obs), None
     ended = Played(world.seed_of(episode.number), total, length)
     return after(Episode(episode.number, length, total, outcome.next_obs)), ended
+
+
+def _far_away(seen: Float[ndarray, "D"], obs: Float[ndarray, "D"], step: int) -> str:
+    index = int(np.abs(seen).argmax())
+    return (
+        f"observation[{index}] is {obs[index]:g} at step {step + 1}, {abs(seen[index]):.3g} times its spread in the "
+        f"first steps, by which it is scaled; networks learn badly from such numbers, so take more random steps "
+        f"(--random-steps), or bring the observation to some units and use --scale-observations False"
+    )
 
 
 def after(episode: Episode) -> Episode:

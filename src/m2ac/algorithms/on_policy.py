@@ -146,6 +146,17 @@ class OnPolicy(BaseTraining[OnPolicyState]):
             self.state = self.state._replace(learner=learner._replace(sums=learner.sums.at[env].set(0.0)))
         self._begin_anew(env)
 
+    def leave_what_was_used_elsewhere(self) -> bool:
+        """Begin a new episode in every environment that somebody else has used in the middle of its own."""
+        lengths = self.state.episodes.length
+        used = [env for env, world in enumerate(self.worlds) if lengths[env] > 0 and world.used_elsewhere]
+        if used:
+            self.state = self.state._replace(episodes=jax.tree.map(np.copy, self.state.episodes))
+            self._turn = None  # its actions were meant for where the environment was
+        for env in used:
+            self._abandon(env, self.step)
+        return bool(used)
+
     def rejoin(self) -> bool:
         """Bring every environment to the middle of its episode, by playing its stored actions again."""
         self.state = self.state._replace(episodes=jax.tree.map(np.copy, self.state.episodes))

@@ -44,7 +44,7 @@ from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import Losses, acting_policy, entropy_bonus
 from m2ac.model_config import mask_rates
 from m2ac.replay import Real
-from m2ac.scaling import Scaling, no_scaling, scaling_of
+from m2ac.scaling import Scaling, no_scaling, scaling_of, usual_size
 from m2ac.types import RewardFn, TerminationFn, Transition
 
 ABSORBED_AT_ONCE = 250
@@ -107,6 +107,14 @@ class Training(BaseTraining[State], Rhythm[Progress]):
             return
         scaling = settled_scaling(self.config, state.real)
         self.state = state._replace(scaling=scaling, real=phases.rescaled(state.real, scaling))
+        if self.config.scale_observations and (
+            size := usual_size(np.asarray(state.real.reward)[: int(state.real.size)])
+        ):
+            self.world.notices.tell(
+                "reward",
+                f"rewards are of the size of {size:.2g}, and models and critics learn best from rewards of about 1; "
+                f"divide them by that, for example with gymnasium.wrappers.TransformReward",
+            )
         if not scaling.idle:
             self.imagination = self._imagination()
 
@@ -117,6 +125,13 @@ class Training(BaseTraining[State], Rhythm[Progress]):
     @property
     def _settled(self) -> bool:
         return not self._updates_due()
+
+    def leave_what_was_used_elsewhere(self) -> bool:
+        """Begin a new episode where somebody else has used the environment in the middle of the one under way."""
+        used = self.state.episode.length > 0 and self.world.used_elsewhere
+        if used:
+            self.state = self.state._replace(episode=after(self.state.episode))
+        return used
 
     def rejoin(self) -> bool:
         """Bring the environment to the middle of the episode under way, by playing its stored actions again."""

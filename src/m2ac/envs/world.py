@@ -73,6 +73,14 @@ class World:
         self._bounds: _Bounds | None = _Bounds.of(env.observation_space)
         self._place = "no episode"
         self._steps = 0
+        self.lent = False  # to somebody who plays an episode of his own
+        self._limit = _time_limit(env)
+        self._left_at: int | None = None  # the steps of its episode that the limit had counted
+
+    @property
+    def used_elsewhere(self) -> bool:
+        """Whether somebody else has reset or stepped the environment since, as far as a time limit's count shows."""
+        return self.lent or (self._limit is not None and self._limit._elapsed_steps != self._left_at)
 
     def seed_of(self, episode: int) -> int:
         """The seed of the given episode's reset."""
@@ -81,7 +89,7 @@ class World:
     def reset(self, episode: int) -> NDArray[np.float32]:
         """Start the given episode."""
         seed = self.seed_of(episode)
-        self._place, self._steps = f"{self.stream} episode {episode} (seed {seed})", 0
+        self._place, self._steps, self.lent = f"{self.stream} episode {episode} (seed {seed})", 0, False
         answer = self._asked(self.env.reset, seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise EnvError(f"reset returned {brief(answer)} in {self._where}; it must return (observation, info)")
@@ -166,6 +174,7 @@ class World:
                 f"info is {brief(info)} in {self._where}; it is not used here, but wrappers need a dict: return {{}}",
             )
         self._seen = checked
+        self._left_at = None if self._limit is None else self._limit._elapsed_steps
         if self._bounds is not None:
             index = self._bounds.outside(checked)
             if index is not None:
@@ -183,6 +192,15 @@ class World:
                 f"the action space became {brief(space)} in {self._where}, it was {brief(was)}; "
                 f"keep the action space that the environment was made with"
             )
+
+
+def _time_limit(env: gym.Env[Any, Any]) -> gym.wrappers.TimeLimit[Any, Any] | None:
+    """The wrapper that counts the steps of an episode, which every registered environment with a limit has."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            return env
+        env = env.env
+    return None
 
 
 class _Bounds(NamedTuple):
