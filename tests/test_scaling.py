@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from m2ac import M2AC, SAC
+from m2ac import M2AC, MBPO, SAC, learn_together
 from m2ac.config import RunConfig
 from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
@@ -148,6 +148,47 @@ def test_a_function_of_ones_own_is_given_the_environments_observations():
     assert not how.termination_fn(row, np.zeros(1, np.float32), row)
     far = agent._training.state.scaling.apply(np.array([7e5, 0.0]))
     assert how.termination_fn(row, np.zeros(1, np.float32), far)
+
+
+def assert_functions_saw_the_environments_units(agent, phases):
+    """Every imagined row of a `telling` agent: its reward is where it began, and it ended where it came below 3e5."""
+    state = agent._training.state
+    counts = np.asarray(state.imagined.counts)
+    assert counts.tolist() == [40] * phases + [0] * (len(counts) - phases)  # two rollouts of a step for each of 20
+    rows = [np.asarray(x)[: counts.sum()] for x in state.imagined.rows]
+    obs, _, reward, next_obs, terminated = rows
+    assert not state.scaling.idle
+    np.testing.assert_allclose(reward, state.scaling.undo(obs)[:, 0] / 1e5, rtol=1e-5)
+    np.testing.assert_array_equal(terminated, state.scaling.undo(next_obs)[:, 0] < 3e5)
+    assert 0 < terminated.mean() < 1
+
+
+def below(obs, action, next_obs):
+    return next_obs[0] < 3e5
+
+
+def pressure(obs, action, next_obs):
+    return obs[0] / 1e5
+
+
+def telling(seed):
+    """An agent whose imagined rows show what its functions were given."""
+    how = {**SMALL, "horizon": 1, "rollouts_per_update": 2, "retain": 2}
+    return MBPO(Strange(), seed=seed, termination_fn=below, reward_fn=pressure, **how)
+
+
+def test_seeds_that_learn_together_give_their_functions_the_environments_observations():
+    agents = [telling(seed) for seed in (0, 1)]
+    for phases in (1, 2):  # the first settles the scaling, the second goes on with it
+        learn_together(agents, 61 if phases == 1 else 20)
+        for agent in agents:
+            assert_functions_saw_the_environments_units(agent, phases)
+    first, second = (agent._training.state.scaling.shift for agent in agents)
+    assert abs(first - second)[0] > 100, "each seed has its own"
+    for agent, shift in zip(agents, (first, second), strict=True):  # and goes on alone as it would have
+        middle = np.zeros(2, np.float32)
+        reward = agent._training.imagination.reward_fn(middle, np.zeros(1, np.float32), middle)
+        assert reward == pytest.approx(shift[0] / 1e5)
 
 
 def test_a_training_left_and_taken_up_anywhere_ends_the_same(tmp_path):

@@ -45,7 +45,7 @@ def learn_together(
 
     def hand_back() -> None:
         for training, state in zip(trainings, many.states(), strict=True):
-            training.state = state
+            training.go_on_from(state)
             training.take_up({}, {})  # what happened was told of all together
 
     until = many.step + total_timesteps

@@ -16,6 +16,7 @@ from jaxtyping import Key as KeyArray
 from m2ac.algorithms import diagnostics, phases, watch
 from m2ac.algorithms.diagnostics import ModelErrors, Returns, Window
 from m2ac.algorithms.phases import Trust
+from m2ac.algorithms.training import in_env_units
 from m2ac.compiling import compile_for_ensemble
 from m2ac.dynamics import fit as single
 from m2ac.dynamics.ensemble import Ensemble
@@ -29,6 +30,7 @@ from m2ac.learners.updating import GuardedUpdates, Updates
 from m2ac.model_config import ModelConfig
 from m2ac.networks import MLP
 from m2ac.replay import Imagined, Real, add_real, grow_real, slots_used
+from m2ac.scaling import Scaling
 from m2ac.types import Key, Transition
 
 Keys = KeyArray[Array, "S"]
@@ -123,17 +125,19 @@ def imagine(
     ensemble: Ensemble,
     real: Real,
     keys: Keys,
+    scaling: Scaling | None,
     phase: Int[Array, ""],
     *,
     rollouts: int,
     how: Imagination,
 ) -> tuple[Imagined, Trust]:
-    """Lines 6-7 of Algorithm 1."""
+    """Lines 6-7 of Algorithm 1; `scaling` is None where every seed's networks see the environment's observations."""
 
-    def imagine_one(*own: Any) -> tuple[Imagined, Trust]:
-        return _imagine(*own, phase, rollouts=rollouts, how=how)
+    def imagine_one(scaling: Scaling | None, *own: Any) -> tuple[Imagined, Trust]:
+        own_how = how if scaling is None else in_env_units(how, scaling)
+        return _imagine(*own, phase, rollouts=rollouts, how=own_how)
 
-    return jax.vmap(imagine_one)(imagined, policy, ensemble, real, keys)
+    return jax.vmap(imagine_one)(scaling, imagined, policy, ensemble, real, keys)
 
 
 @partial(jax.jit, static_argnames=("batches", "batch_size", "real_share"))

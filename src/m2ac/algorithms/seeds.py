@@ -43,7 +43,7 @@ from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import entropy_bonus, learner_of
 from m2ac.learners.sac import SACLosses, SACState
 from m2ac.replay import Imagined, Real
-from m2ac.settings import ConfigError
+from m2ac.scaling import Scaling
 from m2ac.types import RewardFn, TerminationFn, Transition
 
 T = TypeVar("T")
@@ -185,15 +185,13 @@ class ManySeeds(Rhythm[SeedsProgress]):
             return
         reals = [self.state_of(i).real for i in range(len(self.worlds))]
         self._scalings = tuple(settled_scaling(self.config, real) for real in reals)
-        how = self.imagination
-        if how is not None and (how.termination_fn or how.reward_fn) and not all(s.idle for s in self._scalings):
-            raise ConfigError(
-                "agents with observations far from some units each and a function of their own cannot learn together; "
-                "scale the observations in the environment and set scale_observations=False"
-            )
         after = [phases.rescaled(real, scaling) for real, scaling in zip(reals, self._scalings, strict=True)]
         self._arrays = self._arrays._replace(real=_stacked(*after))
         self._policies = None
+
+    def _stacked_scaling(self) -> Scaling | None:
+        """Every seed's own; None where there is none to speak of."""
+        return None if all(scaling.idle for scaling in self._scalings) else _stacked(*self._scalings)
 
     def _model(self) -> Iterator[SeedsProgress]:
         """Lines 5-7 of Algorithm 1; a fit that is done waits for those that are not."""
@@ -220,6 +218,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
             dynamics.ensemble,
             arrays.real,
             self._streams.imagine,
+            self._stacked_scaling(),
             fits,
             rollouts=rollouts_per_phase(config),
             how=self.imagination,

@@ -1,8 +1,8 @@
 """Algorithm 1 as a loop: M2AC, with MBPO as the case that keeps everything and SAC as the case without a model."""
 
 import time
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -81,8 +81,8 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         """Algorithm 2 with the functions of the task, which know the environment's own observations."""
         if self.config.algo not in MODELLED:
             return None
-        termination_fn, reward_fn = (of_env_units(function, self.state.scaling) for function in self._functions)
-        return imagination(self.config, termination_fn, reward_fn)
+        how = imagination(self.config, *self._functions)
+        return how if self.state.scaling.idle else in_env_units(how, self.state.scaling)
 
     def acting_policy(self) -> ActingPolicy:
         """The current policy, for use outside of compiled code."""
@@ -106,7 +106,6 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         if state.scaling.settled:
             return
         scaling = settled_scaling(self.config, state.real)
-        self.state = state._replace(scaling=scaling, real=phases.rescaled(state.real, scaling))
         if self.config.scale_observations and (
             size := usual_size(np.asarray(state.real.reward)[: int(state.real.size)])
         ):
@@ -115,7 +114,14 @@ class Training(BaseTraining[State], Rhythm[Progress]):
                 f"rewards are of the size of {size:.2g}, and models and critics learn best from rewards of about 1; "
                 f"divide them by that, for example with gymnasium.wrappers.TransformReward",
             )
-        if not scaling.idle:
+        self.go_on_from(state._replace(scaling=scaling, real=phases.rescaled(state.real, scaling)))
+
+    def go_on_from(self, state: State) -> None:
+        """Take over what this training's state has become, here or together with other seeds."""
+        # Only where it is new: functions made anew would be compiled anew.
+        settles = state.scaling.settled and not self.state.scaling.settled
+        self.state = state
+        if settles and not state.scaling.idle:
             self.imagination = self._imagination()
 
     @property
@@ -310,14 +316,15 @@ def settled_scaling(config: AgentConfig, real: Real) -> Scaling:
     return scaling_of(np.asarray(real.observations)[np.asarray(real.at)[: int(real.size)]])
 
 
-F = TypeVar("F", TerminationFn, RewardFn)
+def in_env_units(how: Imagination, scaling: Scaling) -> Imagination:
+    """The same for observations as networks see them: the functions of the task know the environment's own."""
 
+    def undone(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        if function is None:
+            return None
+        return lambda obs, action, next_obs: function(scaling.undo(obs), action, scaling.undo(next_obs))
 
-def of_env_units(function: F | None, scaling: Scaling) -> F | None:
-    """The function of a task, for observations as networks see them."""
-    if function is None or scaling.idle:
-        return function
-    return lambda obs, action, next_obs: function(scaling.undo(obs), action, scaling.undo(next_obs))
+    return how._replace(termination_fn=undone(how.termination_fn), reward_fn=undone(how.reward_fn))
 
 
 def imagination(config: AgentConfig, termination_fn: TerminationFn | None, reward_fn: RewardFn | None) -> Imagination:
