@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from m2ac import M2AC, MBPO, SAC, learn_together
+from m2ac.algorithms import phases
 from m2ac.config import RunConfig
 from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
@@ -150,11 +151,11 @@ def test_a_function_of_ones_own_is_given_the_environments_observations():
     assert how.termination_fn(row, np.zeros(1, np.float32), far)
 
 
-def assert_functions_saw_the_environments_units(agent, phases):
+def assert_functions_saw_the_environments_units(agent, fits):
     """Every imagined row of a `telling` agent: its reward is where it began, and it ended where it came below 3e5."""
     state = agent._training.state
     counts = np.asarray(state.imagined.counts)
-    assert counts.tolist() == [40] * phases + [0] * (len(counts) - phases)  # two rollouts of a step for each of 20
+    assert counts.tolist() == [40] * fits + [0] * (2 - fits)  # two rollouts of a step for each of 20
     rows = [np.asarray(x)[: counts.sum()] for x in state.imagined.rows]
     obs, _, reward, next_obs, terminated = rows
     assert not state.scaling.idle
@@ -179,16 +180,32 @@ def telling(seed):
 
 def test_seeds_that_learn_together_give_their_functions_the_environments_observations():
     agents = [telling(seed) for seed in (0, 1)]
-    for phases in (1, 2):  # the first settles the scaling, the second goes on with it
-        learn_together(agents, 61 if phases == 1 else 20)
+    for fits in (1, 2):  # the first settles the scaling, the second goes on with it
+        learn_together(agents, 61 if fits == 1 else 20)
         for agent in agents:
-            assert_functions_saw_the_environments_units(agent, phases)
+            assert_functions_saw_the_environments_units(agent, fits)
     first, second = (agent._training.state.scaling.shift for agent in agents)
     assert abs(first - second)[0] > 100, "each seed has its own"
     for agent, shift in zip(agents, (first, second), strict=True):  # and goes on alone as it would have
         middle = np.zeros(2, np.float32)
         reward = agent._training.imagination.reward_fn(middle, np.zeros(1, np.float32), middle)
         assert reward == pytest.approx(shift[0] / 1e5)
+
+
+def test_what_fails_while_observations_are_scaled_leaves_the_agents_as_they_were(monkeypatch):
+    agents = [telling(seed) for seed in (0, 1)]
+
+    def full(real, scaling):
+        raise MemoryError("no room for a second buffer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(phases, "rescaled", full)
+        with pytest.raises(MemoryError):
+            learn_together(agents, 61)
+    for agent in agents:
+        state = agent._training.state
+        assert (state.counters.steps, bool(state.scaling.settled)) == (60, False)
+        assert np.asarray(state.real.rows.obs)[:60, 0].mean() > 1e5, "as the environment gave them"
 
 
 def test_a_training_left_and_taken_up_anywhere_ends_the_same(tmp_path):

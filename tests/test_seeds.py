@@ -360,8 +360,10 @@ def test_agents_that_began_in_another_way_are_refused() -> None:
     first, second = agents(SAC, random_steps=None)
     first.learn(400, lambda agent, progress: False)  # a fifth of a short run is random
     second.learn(500, lambda agent, progress: False)
+    before = [fingerprint(state_of(agent)) for agent in (first, second)]
     with pytest.raises(ConfigError) as caught:
         learn_together([first, second], 10)
+    assert [fingerprint(state_of(agent)) for agent in (first, second)] == before, "a refusal changes nothing"
     assert str(caught.value) == (
         "agents must have begun alike, but agents[1] began with random_steps=100; "
         "let all begin with the same total_timesteps"

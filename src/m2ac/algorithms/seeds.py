@@ -184,10 +184,11 @@ class ManySeeds(Rhythm[SeedsProgress]):
         if all(scaling.settled for scaling in self._scalings):
             return
         reals = [self.state_of(i).real for i in range(len(self.worlds))]
-        self._scalings = tuple(settled_scaling(self.config, real) for real in reals)
-        after = [phases.rescaled(real, scaling) for real, scaling in zip(reals, self._scalings, strict=True)]
-        self._arrays = self._arrays._replace(real=_stacked(*after))
-        self._policies = None
+        scalings = tuple(settled_scaling(self.config, real) for real in reals)
+        after = [phases.rescaled(real, scaling) for real, scaling in zip(reals, scalings, strict=True)]
+        arrays = self._arrays._replace(real=_stacked(*after))
+        # All at once: a scaling that is settled beside rows that are not yet scaled would be handed back as whole.
+        self._scalings, self._arrays, self._policies = scalings, arrays, None
 
     def _stacked_scaling(self) -> Scaling | None:
         """Every seed's own; None where there is none to speak of."""
