@@ -18,11 +18,15 @@ from m2ac.cli import main
 from m2ac.config import RunConfig
 from m2ac.envs.nowhere import Nowhere
 from m2ac.envs.world import World
-from m2ac.live.control import Live, LiveError
+from m2ac.learners.acting import ActingPolicy
+from m2ac.live.control import Live, LiveError, learned_before
 from m2ac.live.feeding import Ended, Inbox, fed_training
 from m2ac.live.messages import ROW, Row, packed, read, unpacked, write
 from m2ac.resolving import resolve
+from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import load_newest
+from m2ac.runs.loop import Loop, record_loop
+from m2ac.runs.policy import load_policy, save_policy
 from m2ac.settings import ConfigError
 from m2ac.types import Transition
 
@@ -143,7 +147,10 @@ def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_pa
     found = load_newest(tmp_path / "run" / "checkpoints", warn=pytest.fail)
     assert found.state.counters.steps == 120
     assert found.state.counters.updates > 0
+    learned = load_policy(tmp_path / "run" / "policy.safetensors")(np.array([0.1, 0.0], np.float32))
     with Live(2, [-3.0], [0.5], out=out, **SMALL) as again:
+        at_once = again.act([0.1, 0.0], deterministic=True)  # long before the learner is ready
+        np.testing.assert_allclose(at_once, -1.25 + 1.75 * learned, rtol=1e-5)
         assert again._noise.random() != np.random.default_rng([0, 7, 0]).random(), "the same exploration once more"
         until(lambda: again.status["steps"])
         assert again.status["steps"] == 120
@@ -151,6 +158,50 @@ def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_pa
     for late in (lambda: again.wait(), lambda: again.save(), lambda: told(again, 1)):
         with pytest.raises(LiveError, match="this Live is closed"):
             late()
+
+
+def left_behind(run, rows):
+    """What a session of a loop with these steps leaves, of which ten are random; and its policy."""
+    training, _ = fed(rows, scale_observations=True)
+    until_ended(training)
+    policy = training.acting_policy()
+    checkpoint.save(run / "checkpoints" / f"step-{training.step:010d}", training.state, training.config)
+    save_policy(run / "policy.safetensors", policy)
+    record_loop(run, LOOP)
+    return policy
+
+
+LOOP = Loop(1, [-1.0], [1.0])
+
+
+def test_a_session_begins_with_what_the_one_before_has_learned(tmp_path):
+    hot = [row._replace(obs=row.obs + 300, next_obs=row.next_obs + 300) for row in some_rows(28)]
+    policy, config, obs = left_behind(tmp_path, hot), RunConfig(algo="sac"), np.array([301.0], np.float32)
+    again = learned_before(tmp_path, LOOP, config)
+    assert 299 < again.scaling.shift[0] < 301
+    np.testing.assert_array_equal(again(obs), policy(obs))
+    assert learned_before(tmp_path, LOOP._replace(high=[2.0]), config) is None, "actions of another size"
+    assert learned_before(tmp_path / "elsewhere", LOOP, config) is None
+
+
+def test_random_steps_that_are_due_stay_random_in_a_later_session(tmp_path):
+    left_behind(tmp_path, some_rows(8))
+    assert learned_before(tmp_path, LOOP, RunConfig(algo="sac")) is None
+
+
+def test_a_damaged_policy_is_told_and_does_not_stop_the_loop(tmp_path):
+    left_behind(tmp_path, some_rows(12))
+    file = tmp_path / "policy.safetensors"
+    of_two = ActingPolicy([(np.zeros((2, 2), np.float32), np.zeros(2, np.float32))])
+    for damage, told in (
+        (lambda: file.write_bytes(b"damaged"), "policy.safetensors is damaged"),
+        (lambda: save_policy(file, of_two), "has 2 observations and 1 actions, but the loop has 1 and 1"),
+        (file.unlink, "policy.safetensors cannot be read: No such file"),
+    ):
+        damage()
+        with pytest.warns(UserWarning, match=told) as warned:
+            assert learned_before(tmp_path, LOOP, RunConfig(algo="sac")) is None
+        assert [str(w.message).count("until the learner is ready, actions are random") for w in warned] == [1]
 
 
 def test_updates_from_a_log_are_not_owed_by_steps():

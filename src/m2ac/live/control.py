@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +17,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load as load_tensors
 
-from m2ac.config import LIVE, RunConfig
+from m2ac.config import LIVE, AgentConfig, RunConfig
 from m2ac.envs.actions import ActionScale
+from m2ac.escaping import visible
 from m2ac.learners.acting import ActingPolicy
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, framed, packed, read, write
 from m2ac.runs.caching import jax_settings
 from m2ac.runs.checkpoint import steps_saved
-from m2ac.runs.policy import policy_of
+from m2ac.runs.loop import Loop
+from m2ac.runs.policy import policy_of, policy_of_loop
 from m2ac.settings import ConfigError, UserError, check, override, to_dict
 
 TURN = 5e-4
@@ -48,6 +51,15 @@ def checked(name: str, given: ArrayLike, size: int) -> NDArray[np.float32]:
     if not np.isfinite(numbers).all():  # no `check`, which would write the message at every step
         raise ConfigError(f"{name} must be finite in float32, got {numbers}; leave the step out")
     return numbers
+
+
+def learned_before(run: Path, loop: Loop, config: AgentConfig) -> ActingPolicy | None:
+    """The policy of an earlier session; a loop must not stand still for a file that the learner writes anew."""
+    try:
+        return policy_of_loop(run, loop, config)
+    except UserError as error:
+        warnings.warn(visible(f"{error}; until the learner is ready, actions are random"), stacklevel=3)
+        return None
 
 
 class Live:
@@ -78,7 +90,8 @@ class Live:
         self.config = override(RunConfig(env=LIVE), given)
         check(self.config.algo != "ppo", "algo must not be ppo, which needs whole rollouts of its own; use m2ac or sac")
         self.obs_dim, self.action_dim = obs_dim, len(bounds[0])
-        self._policy: ActingPolicy | None = None
+        loop = Loop(obs_dim, *(bound.tolist() for bound in bounds))
+        self._policy: ActingPolicy | None = None if out is None else learned_before(Path(out), loop, self.config)
         # Another session of the same run explores otherwise.
         before = None if out is None else steps_saved(Path(out) / "checkpoints")
         self._noise = np.random.default_rng([seed, 7, before or 0])
@@ -99,8 +112,7 @@ class Live:
             env=os.environ | jax_settings(),
             process_group=0,
         )
-        low, high = (bound.tolist() for bound in bounds)
-        setup = {"obs_dim": obs_dim, "low": low, "high": high, "config": to_dict(self.config)}
+        setup = {**loop._asdict(), "config": to_dict(self.config)}
         assert self._process.stdin is not None
         write(self._process.stdin, SETUP, json.dumps(setup).encode())
         # A thread that waits for its turn gets it after half a millisecond, not after Python's usual five.
@@ -112,7 +124,7 @@ class Live:
         atexit.register(self._end)  # for a loop that ends without `close`
 
     def act(self, obs: ArrayLike, *, deterministic: bool = False) -> NDArray[Any]:
-        """The action for an observation, in the loop's units; at random until there is a policy."""
+        """The action for an observation, in the loop's units; at random before anything was learned."""
         seen, policy = checked("obs", obs, self.obs_dim), self._policy
         if policy is None:
             unit: Any = self._noise.uniform(-1.0, 1.0, self.action_dim)

@@ -101,6 +101,7 @@ def save(
                 "config": to_dict(config),
                 "versions": versions(),
                 "step": state.counters.steps,
+                "updates": state.counters.updates,
                 "obs_dim": int(state.real.observations.shape[1]),
                 "action_dim": int(state.real.action.shape[1]),
                 "capacity": state.real.capacity,
@@ -306,6 +307,17 @@ def steps_saved(directory: Path) -> int | None:
     """The step of the newest checkpoint, by its name; None where there is none."""
     names = [_NAME.fullmatch(path.name) for path in _in_order(directory)]
     return max((int(name[1]) for name in names if name is not None), default=None)
+
+
+def has_learned(directory: Path) -> bool:
+    """Whether updates were made before the newest checkpoint whose manifest can be read; no array is looked at."""
+    for path in reversed(_in_order(directory)):
+        try:
+            updates = read_manifest(path).get("updates")
+        except CheckpointError:
+            continue
+        return isinstance(updates, int) and updates > 0
+    return False
 
 
 def new_name(directory: Path, step: int) -> Path:

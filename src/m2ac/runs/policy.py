@@ -10,7 +10,8 @@ from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import acting_policy
 from m2ac.runs import disk
-from m2ac.runs.loop import must_be_alike
+from m2ac.runs.checkpoint import has_learned
+from m2ac.runs.loop import Loop, must_be_alike, read_loop
 from m2ac.runs.tensors import TensorsError, read_tensors, serialised
 from m2ac.scaling import Scaling
 from m2ac.settings import ConfigError, UserError
@@ -65,6 +66,23 @@ def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
         return policy_of(read_tensors(path, at_most=LARGEST), config or AgentConfig())
     except (TensorsError, ValueError) as error:
         raise PolicyError(f"{path} {error}; continue the training, which writes it") from error
+
+
+def policy_of_loop(run: Path, loop: Loop, config: AgentConfig) -> ActingPolicy | None:
+    """What a control loop has learned in its run directory so far.
+
+    None before its first update, and of another loop, whose observations or actions mean something else.
+    """
+    if not has_learned(run / "checkpoints") or read_loop(run) != loop:
+        return None
+    policy = load_policy(run / FILE, config)
+    sizes, needed = (policy.obs_dim, policy.action_dim), (loop.obs_dim, len(loop.low))
+    if sizes != needed:
+        raise PolicyError(
+            f"{run / FILE} has {sizes[0]} observations and {sizes[1]} actions, but the loop has {needed[0]} and "
+            f"{needed[1]}; continue the training, which writes it"
+        )
+    return policy
 
 
 def must_fit(policy: ActingPolicy, world: World, *, run: Path | None, env: str) -> None:
