@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load
 from waiting import until
 
 from m2ac.cli import main
@@ -19,15 +20,16 @@ from m2ac.config import RunConfig
 from m2ac.envs.nowhere import Nowhere
 from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
+from m2ac.live import learner
 from m2ac.live.control import Live, LiveError, learned_before
 from m2ac.live.feeding import Ended, Inbox, fed_training
-from m2ac.live.messages import ROW, Row, packed, read, unpacked, write
+from m2ac.live.messages import POLICY, ROW, Row, packed, read, unpacked, write
 from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import load_newest
 from m2ac.runs.loop import Loop, record_loop
-from m2ac.runs.policy import load_policy, save_policy
-from m2ac.settings import ConfigError
+from m2ac.runs.policy import load_policy, policy_of, save_policy
+from m2ac.settings import ConfigError, to_dict
 from m2ac.types import Transition
 
 SMALL = {
@@ -85,6 +87,9 @@ def test_the_inbox_gives_the_oldest_first_and_ends_when_it_is_empty_and_closed()
         inbox.take(1)
 
 
+LOOP = Loop(1, [-1.0], [1.0])
+
+
 def fed(rows, logged=0, **settings):
     """A training over a log of steps, run until it is empty."""
     inbox = Inbox()
@@ -125,6 +130,24 @@ def test_a_learner_that_falls_behind_lets_updates_go_and_takes_every_step():
     assert int(training.state.real.size) == 100
     # Ten random steps, of which 89 more were waiting: a cycle's worth of the 180 updates that would be due.
     assert (training.counters.updates, training.let_go) == (40, 140)
+
+
+def test_updates_that_are_due_send_no_policy_each_and_the_last_one_is_sent_though_no_step_comes(monkeypatch):
+    monkeypatch.setattr(learner, "EVERY", 3600.0)
+    inbox, out = Inbox(), io.BytesIO()
+    for row in some_rows(100):
+        inbox.put(row)
+    asked = RunConfig(algo="sac", random_steps=10, steps=500, model_every=20, updates_per_step=2)
+    learning = learner.Learner({**LOOP._asdict(), "config": to_dict(asked)}, inbox, out)
+    idle = inbox.while_idle
+    inbox.while_idle = lambda: (idle(), inbox.close())
+    learning.run()
+    assert learning.training.counters.updates == 40  # with no step waiting
+    out.seek(0)
+    sent = [payload for kind, payload in iter(lambda: read(out), None) if kind == POLICY]
+    assert len(sent) == 1
+    obs = np.array([0.3], np.float32)
+    np.testing.assert_array_equal(policy_of(load(sent[0]), asked)(obs), learning.training.acting_policy()(obs))
 
 
 def test_a_loop_acts_at_once_learns_beside_and_goes_on_from_its_directory(tmp_path):
@@ -169,9 +192,6 @@ def left_behind(run, rows):
     save_policy(run / "policy.safetensors", policy)
     record_loop(run, LOOP)
     return policy
-
-
-LOOP = Loop(1, [-1.0], [1.0])
 
 
 def test_a_session_begins_with_what_the_one_before_has_learned(tmp_path):

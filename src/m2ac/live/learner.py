@@ -61,7 +61,7 @@ class Learner:
         self._told_at = self.training.counters.updates
         if self._told_at:  # before, random actions are better than those of a network that has learned nothing
             self.tell_policy()
-        inbox.while_idle = self._save_where_due
+        inbox.while_idle = self._while_idle
 
     def _taken_up(self, found: checkpoint.Checkpoint | None) -> float:
         """The seconds that the run took before, its logs cut back to the checkpoint it goes on from."""
@@ -117,6 +117,10 @@ class Learner:
             if self.directory is not None:
                 self.directory.close()
 
+    def _while_idle(self) -> None:
+        self._keep_up_to_date()
+        self._save_where_due()
+
     def _save_where_due(self) -> None:
         late = time.monotonic() - self._saved > 60 * self.config.checkpoint_minutes
         if self.training.inbox.save_due or (late and self.training.counters.steps > self._saved_at):
@@ -125,12 +129,15 @@ class Learner:
     def _keep_up_to_date(self) -> None:
         """Tell the policy and how far it is, once a second or where there is nothing else to do."""
         training = self.training
-        if training.inbox and time.monotonic() - self._told < EVERY:
+        late = time.monotonic() - self._told >= EVERY
+        if training.inbox and not late:
             return
-        self._told = time.monotonic()
-        if training.counters.updates > self._told_at:
-            self._told_at = training.counters.updates
-            self.tell_policy()
+        # While updates are due each makes a better policy; whoever waits for steps to be taken need not wait for them.
+        if late or training.now().settled:
+            self._told = time.monotonic()
+            if training.counters.updates > self._told_at:
+                self._told_at = training.counters.updates
+                self.tell_policy()
         self._tell({})
 
     def _log(self, metrics: Any) -> None:
