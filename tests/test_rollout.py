@@ -137,6 +137,14 @@ def test_rest_can_be_the_elites_alone():
     assert not np.isclose(everyone.uncertainty, 52.0, rtol=0.1).any()
 
 
+def test_an_elite_that_is_the_only_one_is_compared_with_all_the_others():
+    """Of three places for elites one member has all, as after a fit in which no other had a finite loss; 52 nats."""
+    ensemble = adding_ensemble([0, 2], elites=[1, 1, 1], log_variance=0.0)
+    rollout = masked_rollouts(still, ensemble, jnp.zeros((50, 1)), imagine(rest="elites"), key=KEY)
+    np.testing.assert_allclose(rollout.uncertainty, 52.0, rtol=1e-3)
+    assert np.asarray(rollout.keep).all()
+
+
 def test_a_terminated_row_is_stored_once_and_then_dead():
     how = imagine(horizon=3, termination_fn=lambda o, a, n: n[0] > 1.5)
     rollout = masked_rollouts(still, adding_ensemble([1, 1]), jnp.array([[0.0], [1.0], [-5.0]]), how, key=KEY)

@@ -98,7 +98,11 @@ def outcome(drawn: Gaussian, noise: Float[Array, "B D1"]) -> Float[Array, "B D1"
 def company(ensemble: Ensemble, how: Imagination) -> Bool[Array, "K"]:
     """The members that the drawn one is compared with."""
     everyone = jnp.ones(len(ensemble.params.members), dtype=bool)
-    return jnp.zeros_like(everyone).at[ensemble.elites].set(True) if how.rest == "elites" else everyone
+    if how.rest == "all":
+        return everyone
+    elites = jnp.zeros_like(everyone).at[ensemble.elites].set(True)
+    # Where one member alone has a finite holdout loss it is every elite, and would be compared with nobody: 0/0.
+    return jnp.where(jnp.sum(elites) > 1, elites, everyone)
 
 
 def _step(
