@@ -311,7 +311,7 @@ def test_buffers_of_different_room_are_made_alike() -> None:
     first.learn(80, lambda agent, progress: False)
     second.learn(50)
     learn_together([first, second], 5)
-    assert [state_of(agent).real.rows.reward.shape for agent in (first, second)] == [(80,), (80,)]
+    assert [state_of(agent).real.rows.reward.shape for agent in (first, second)] == [(100,), (100,)]  # twice 50
 
 
 def far(kind: type[Agent]) -> list[Agent]:
