@@ -122,6 +122,7 @@ def comparison(seeds: Sequence[int]) -> list[Run]:
 
 
 READINGS: dict[str, tuple[str, ...]] = {
+    "early stopping by MBPO's rule": ("--model.improvement-of", "value"),
     "early stopping on MSE": ("--model.stop-on", "mse"),
     "all members drawn": ("--mask.draw", "all"),
     "batches from the union": ("--replay.real-share", "union"),

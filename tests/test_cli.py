@@ -237,6 +237,7 @@ EVERY: dict[str, Any] = {
     "model.holdout_max": 10,
     "model.stop_on": "mse",
     "model.improvement": 0.02,
+    "model.improvement_of": "value",
     "model.patience": 3,
     "model.patience_batches": 7,
     "model.max_epochs": 4,

@@ -208,18 +208,32 @@ def test_a_fit_in_slices_equals_a_fit_in_one():
     ],
 )
 def test_early_stopping_keeps_the_best_and_counts_its_patience(history, best_epochs, epochs):
-    config = ModelConfig(
-        members=1, elites=1, hidden=2, layers=1, weight_decay=(0.0, 0.0), batch_size=64, patience=2, patience_batches=0
-    )
+    assert stopped(history, "size") == (epochs, best_epochs)
+
+
+def stopped(history, improvement_of):
+    """After how many epochs a fit with these holdout losses ends, and which of them it keeps."""
+    one = {"members": 1, "elites": 1, "hidden": 2, "layers": 1, "weight_decay": (0.0, 0.0), "batch_size": 64}
+    config = ModelConfig(**one, patience=2, patience_batches=0, improvement_of=improvement_of)
     fit = start_fit(fresh(config), real_with(50), config, key=KEY)
-    ended = 0
-    for loss in history:
-        fit = fits.judged(fit, jnp.array([loss], jnp.float32), config)
-        ended += 1
+    losses = np.float32(history)
+    for loss in losses:
+        fit = fits.judged(fit, jnp.array([loss]), config)
         if fit.done:
             break
-    assert ended == epochs
-    np.testing.assert_allclose(fit.best_loss[0], history[best_epochs - 1])
+    return int(fit.epoch), int(np.flatnonzero(losses == fit.best_loss[0])[0]) + 1
+
+
+@pytest.mark.parametrize(
+    ("history", "best_epochs", "epochs"),
+    [
+        ([5.0, 4.0, 3.0, 3.5, 3.2, 3.1], 3, 6),  # above 0 the rules are the same
+        ([-1.0, -0.5, -0.2, -0.1, -0.15, -0.3, -0.4], 4, 7),  # below it worse counts as better, and better as worse
+        ([-1.0, -0.995, -0.99, -0.991], 1, 4),  # worse, but by less than 1 %
+    ],
+)
+def test_mbpos_rule_takes_worse_for_better_below_zero(history, best_epochs, epochs):
+    assert stopped(history, "value") == (epochs, best_epochs)
 
 
 @pytest.mark.parametrize(("patience_batches", "epochs"), [(0, 4), (3, 4), (4, 5), (10, 11)])

@@ -103,7 +103,10 @@ class ModelConfig:
     stop_on: Literal["nll", "mse"] = "nll"
     """Holdout loss that early stopping watches: nll as the paper says, mse as MBPO's code does."""
     improvement: float = 0.01
-    """A member has improved when its holdout loss fell by more than this share of its absolute value."""
+    """A member has improved when its holdout loss fell by more than this share of its best one."""
+    improvement_of: Literal["size", "value"] = "size"
+    """What that is a share of: the size of the best loss; or its value, sign and all, as in MBPO's code, which takes
+    worse for better once the loss is below 0, so that members are trained far beyond their best."""
     patience: int = 5
     """Fitting stops when no member improved for more than this many epochs …"""
     patience_batches: int = 80

@@ -279,10 +279,13 @@ def batches_per_epoch(fit: Fit, config: ModelConfig) -> Int[Array, ""]:
 
 def judged(fit: Fit, loss: Float[Array, "K"], config: ModelConfig) -> Fit:
     """Remember the members that improved on their best holdout loss, and decide whether to go on."""
-    # Relative to |best|: MBPO's (best − loss)/best would accept worse models once the loss is negative.
     gain = fit.best_loss - loss
     first = ~jnp.isfinite(fit.best_loss)
-    improved = jnp.isfinite(loss) & (first | (gain > config.improvement * jnp.abs(fit.best_loss)))
+    if config.improvement_of == "size":
+        enough = gain > config.improvement * jnp.abs(fit.best_loss)
+    else:  # MBPO's rule, made for a squared error: it accepts worse models once the loss is negative
+        enough = gain / fit.best_loss > config.improvement
+    improved = jnp.isfinite(loss) & (first | enough)
     best = tuple(
         jax.tree.map(partial(jnp.where, improved[k]), member, fit.best[k])
         for k, member in enumerate(fit.ensemble.params.members)
