@@ -7,10 +7,8 @@ import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,10 +16,11 @@ from m2ac.algorithms.base import Progress
 from m2ac.algorithms.choice import AnyTraining, training_of, worlds_needed
 from m2ac.algorithms.state import State
 from m2ac.config import AgentConfig, Algo, RunConfig
-from m2ac.envs import ActionScale, Env, Task, check_env, copy_env, find_task, make_env, task_of
+from m2ac.envs import Env, Task, check_env, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.escaping import visible
 from m2ac.finite import first_faulty
+from m2ac.functions import check_function, in_env_units
 from m2ac.learners.acting import ActingPolicy
 from m2ac.resolving import MOST_ROWS, resolve
 from m2ac.runs import checkpoint
@@ -67,12 +66,12 @@ class Agent:
         self.env: Env = make_env(self.task) if isinstance(env, str) else env
         self._world = World(self.env, seed=self.config.seed, stream="train", step_timeout=self.config.step_timeout)
         scale = self._world.scale
-        _check_function("termination_fn", termination_fn, self._world, kind="bool")
-        _check_function("reward_fn", reward_fn, self._world, kind="float")
+        check_function("termination_fn", termination_fn, self._world, kind="bool")
+        check_function("reward_fn", reward_fn, self._world, kind="float")
         self._given = {"termination_fn": termination_fn, "reward_fn": reward_fn}
         self._own = [name for name, function in self._given.items() if function is not None]
-        self._termination_fn = _in_env_units(termination_fn, scale) or self.task.terminated
-        self._reward_fn = _in_env_units(reward_fn, scale)
+        self._termination_fn = in_env_units(termination_fn, scale) or self.task.terminated
+        self._reward_fn = in_env_units(reward_fn, scale)
         self._copies: list[World] = []
         self._training: AnyTraining | None = None
         self._policy: tuple[int, ActingPolicy] | None = None  # with the update count it was copied at
@@ -376,34 +375,3 @@ def _asked(found: checkpoint.Checkpoint) -> AgentConfig:
         every_row = min((found.config.steps or 0) + logged, MOST_ROWS)
         return override(config, {"replay.capacity": None}) if config.replay.capacity == every_row else config
     return config
-
-
-def _check_function(name: str, function: Any, world: World, *, kind: Literal["bool", "float"]) -> None:
-    """Refuse a user's function that cannot be compiled or does not return one number, before anything is collected."""
-    if function is None:
-        return
-    needed = f"{name} must take (obs, action, next_obs) of one transition and return one {kind}"
-    remedy = "write it with jax.numpy, without if or bool() on its arguments"
-    if not callable(function):
-        raise ConfigError(f"{needed}, got {function!r}; pass a function")
-    obs, action = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in (world.obs_dim, world.action_dim))
-    try:
-        result = jax.eval_shape(lambda o, a, n: jnp.asarray(function(o, a, n)), obs, action, obs)
-    except Exception as error:
-        cause = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise ConfigError(f"{needed}; calling it raised {type(error).__name__}: {cause} {remedy}") from error
-    right = jnp.bool_ if kind == "bool" else jnp.number
-    if result.shape != () or not jnp.issubdtype(result.dtype, right):
-        raise ConfigError(f"{needed}, got {result.dtype} of shape {result.shape}; {remedy}")
-
-
-def _in_env_units(function: Callable[..., Any] | None, scale: ActionScale) -> Callable[..., Any] | None:
-    """A user's function of environment actions as a function of actions in [-1, 1]."""
-    if function is None:
-        return None
-    low, high = np.float32(scale.low), np.float32(scale.high)
-
-    def in_unit_box(obs: Any, action: Any, next_obs: Any) -> Any:
-        return function(obs, low + (action + 1.0) * 0.5 * (high - low), next_obs)
-
-    return in_unit_box
