@@ -20,7 +20,7 @@ from m2ac.envs import Env, Task, check_env, copy_env, find_task, make_env, task_
 from m2ac.envs.world import World
 from m2ac.escaping import visible
 from m2ac.finite import first_faulty
-from m2ac.functions import check_function, in_env_units
+from m2ac.functions import check_function, of_unit_actions
 from m2ac.learners.acting import ActingPolicy
 from m2ac.resolving import MOST_ROWS, resolve
 from m2ac.runs import checkpoint
@@ -70,8 +70,8 @@ class Agent:
         check_function("reward_fn", reward_fn, self._world, kind="float")
         self._given = {"termination_fn": termination_fn, "reward_fn": reward_fn}
         self._own = [name for name, function in self._given.items() if function is not None]
-        self._termination_fn = in_env_units(termination_fn, scale) or self.task.terminated
-        self._reward_fn = in_env_units(reward_fn, scale)
+        self._termination_fn = of_unit_actions(termination_fn, scale) or self.task.terminated
+        self._reward_fn = of_unit_actions(reward_fn, scale)
         self._copies: list[World] = []
         self._training: AnyTraining | None = None
         self._policy: tuple[int, ActingPolicy] | None = None  # with the update count it was copied at
@@ -371,7 +371,7 @@ def _asked(found: checkpoint.Checkpoint) -> AgentConfig:
         return from_dict(AgentConfig, found.manifest["asked"])
     config = _agent_config(found.config)
     logged = max(0, int(found.state.real.size) - found.state.counters.steps)
-    if isinstance(found.config, RunConfig):
-        every_row = min((found.config.steps or 0) + logged, MOST_ROWS)
-        return override(config, {"replay.capacity": None}) if config.replay.capacity == every_row else config
-    return config
+    held_all = isinstance(found.config, RunConfig) and config.replay.capacity == min(
+        (found.config.steps or 0) + logged, MOST_ROWS
+    )
+    return override(config, {"replay.capacity": None}) if held_all else config

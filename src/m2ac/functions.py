@@ -31,7 +31,7 @@ def check_function(name: str, function: Any, world: World, *, kind: Literal["boo
         raise ConfigError(f"{needed}, got {result.dtype} of shape {result.shape}; {remedy}")
 
 
-def in_env_units(function: Callable[..., Any] | None, scale: ActionScale) -> Callable[..., Any] | None:
+def of_unit_actions(function: Callable[..., Any] | None, scale: ActionScale) -> Callable[..., Any] | None:
     """A user's function of environment actions as a function of actions in [-1, 1]."""
     if function is None:
         return None
