@@ -86,6 +86,7 @@ class Run(NamedTuple):
     seed: int
     steps: int = 25_000
     more: tuple[str, ...] = ()  # settings as they are typed
+    then: int | None = None  # steps in all, to which it was taken on when it had ended
 
     @property
     def directory(self) -> Path:
@@ -106,7 +107,8 @@ class Run(NamedTuple):
     @property
     def command(self) -> str:
         """As it is typed, on one core."""
-        return f"taskset -c 0 m2ac {shlex.join(self.arguments)}"
+        taken_on = "" if self.then is None else f" && taskset -c 0 m2ac resume RUN --steps {self.then}"
+        return f"taskset -c 0 m2ac {shlex.join(self.arguments)}{taken_on}"
 
 
 def comparison(seeds: Sequence[int]) -> list[Run]:
@@ -126,6 +128,9 @@ READINGS: dict[str, tuple[str, ...]] = {
     "all members drawn": ("--mask.draw", "all"),
     "batches from the union": ("--replay.real-share", "union"),
     "five epochs a fit": ("--model.max-epochs", "5"),
+    "rows of the last phase alone": ("--retain", "1"),
+    "a higher floor of the variance": ("--model.min-log-variance", "-5"),
+    "fewer random steps": ("--random-steps", "1000"),
 }
 LITERAL = ("--rhythm", "epoch")
 MBPOS_RULE = ("--model.improvement-of", "value")
@@ -138,12 +143,15 @@ def readings(seeds: Sequence[int]) -> list[Run]:
     as well.
     """
     tasks = "HalfCheetah-Noisy2", "HalfCheetah-v5"
-    in_both = [(task, *how) for how in ((LITERAL, 25_000), (MBPOS_RULE, 15_000)) for task in tasks]
-    others = [(tasks[0], more, 15_000) for more in READINGS.values()]
+    ways: list[tuple[str, tuple[str, ...], int, int | None]] = [
+        *((task, LITERAL, 25_000, None) for task in tasks),
+        *((task, MBPOS_RULE, 15_000, 25_000 if task == tasks[0] else None) for task in tasks),
+        *((tasks[0], more, 15_000, None) for more in READINGS.values()),
+    ]
     return [
-        Run(task, algo, 10, seed, steps, more)
+        Run(task, algo, 10, seed, steps, more, then)
         for seed in seeds
-        for task, more, steps in in_both + others
+        for task, more, steps, then in ways
         for algo in ("m2ac", "mbpo")
     ]
 
@@ -159,7 +167,16 @@ def train_all(runs: Sequence[Run], core: int) -> int:
 
 def train(run: Run, core: int) -> int:
     """Start or continue a run on one core; its exit code."""
-    command = [sys.executable, "-m", "m2ac", *run.arguments, "--out", str(run.directory)]
+    settings = run.directory / "config.json"
+    taken_on = settings.exists() and json.loads(settings.read_text())["steps"] == run.then
+    code = 0 if taken_on else _m2ac([*run.arguments, "--out", str(run.directory)], core)
+    if code or run.then is None:
+        return code
+    return _m2ac(["resume", str(run.directory), "--steps", str(run.then)], core)
+
+
+def _m2ac(arguments: Sequence[str], core: int) -> int:
+    command = [sys.executable, "-m", "m2ac", *arguments]
     return subprocess.run(command, preexec_fn=lambda: os.sched_setaffinity(0, {core}), check=False).returncode
 
 
