@@ -28,7 +28,8 @@ def log(steps: int, seed: int) -> dict[str, np.ndarray]:
         obs, _ = env.reset(seed=int(draws.integers(2**31)))
         noise, total, ended = draws.uniform(0.0, MOST_NOISE), 0.0, False
         while not ended:
-            action = np.clip(heuristic(env, obs) + draws.normal(0.0, noise, 2), -1.0, 1.0).astype(np.float32)
+            chosen = heuristic(env, obs)  # type: ignore[no-untyped-call]
+            action = np.clip(chosen + draws.normal(0.0, noise, 2), -1.0, 1.0).astype(np.float32)
             next_obs, reward, terminated, truncated, _ = env.step(action)
             for name, value in zip(rows, (obs, action, reward, next_obs, terminated, truncated), strict=True):
                 rows[name].append(value)
@@ -47,7 +48,7 @@ def main() -> None:
     columns = log(chosen.steps, chosen.seed)
     returns = columns.pop("returns")
     chosen.file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(chosen.file, **columns)
+    np.savez(chosen.file, **columns)  # type: ignore[arg-type]
     print(f"{len(columns['reward'])} steps, {len(returns)} episodes, return {returns.mean():.0f} ± {returns.std():.0f}")
 
 
