@@ -238,6 +238,7 @@ EVERY: dict[str, Any] = {
     "model.stop_on": "mse",
     "model.improvement": 0.02,
     "model.improvement_of": "value",
+    "model.scale_targets": True,
     "model.patience": 3,
     "model.patience_batches": 7,
     "model.max_epochs": 4,

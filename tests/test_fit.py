@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,8 @@ from gradients import check_gradient
 
 from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics import fit as fits
-from m2ac.dynamics.ensemble import init_ensemble, member_outputs, predict, predict_drawn, soft_clamp, standardise
-from m2ac.dynamics.fit import ensemble_loss, finish_fit, fit_slice, init_dynamics, start_fit
+from m2ac.dynamics.ensemble import init_ensemble, member_outputs, predict, predict_drawn, soft_clamp
+from m2ac.dynamics.fit import ensemble_loss, examples_of, finish_fit, fit_slice, init_dynamics, start_fit
 from m2ac.model_config import ModelConfig
 from m2ac.replay import add_real, empty_real, take_real
 from m2ac.types import Transition
@@ -66,11 +68,12 @@ def test_log_variances_stay_between_their_bounds():
     np.testing.assert_allclose(clamped[2], -3.0, atol=0.05)
 
 
-def reference_loss(params, inputs, rows, weight, decay):
+def reference_loss(params, inputs, rows, weight, decay, unit):
     """The same loss in plain NumPy, member by member."""
     total = 0.01 * np.sum(np.asarray(params.max_log_variance) - np.asarray(params.min_log_variance))
     for k, output in enumerate(member_outputs(params, inputs)):
         target = np.concatenate([np.asarray(rows[k].reward)[:, None], rows[k].next_obs - rows[k].obs], axis=1)
+        target = (target - unit[0]) / unit[1]
         mean, log_variance = np.asarray(output.mean), np.asarray(output.log_variance)
         row = np.mean((mean - target) ** 2 / np.exp(log_variance) + log_variance, axis=1)
         if output.termination is not None:
@@ -89,14 +92,22 @@ def test_the_loss_and_its_gradient_against_numpy_and_finite_differences(learns_t
         ensemble = init_ensemble(config, 2, 1, learns_termination=learns_termination, key=KEY)
         params = jax.tree.map(lambda x: jnp.array(x, jnp.float64), ensemble.params)
         rows = tuple(experience(5, seed=k, dtype=np.float64) for k in range(2))
-        scaled = ensemble._replace(input_mean=jnp.array([0.0, 500.0, 0.0]), input_std=jnp.array([1.0, 30.0, 0.5]))
-        inputs = tuple(standardise(scaled, r.obs, r.action) for r in rows)
+        unit = np.array([0.3, 0.0, -0.1]), np.array([2.0, 0.05, 7.0])
+        scaled = ensemble._replace(
+            input_mean=jnp.array([0.0, 500.0, 0.0]),
+            input_std=jnp.array([1.0, 30.0, 0.5]),
+            target_mean=jnp.array(unit[0]),
+            target_std=jnp.array(unit[1]),
+        )
+        examples = tuple(examples_of(scaled, r) for r in rows)
         weight = jnp.array([1.0, 1.0, 1.0, 0.0, 0.0])
 
         def loss(p):
-            return ensemble_loss(p, inputs, rows, weight, config.weight_decay)[0]
+            return ensemble_loss(p, examples, weight, config.weight_decay)[0]
 
-        np.testing.assert_allclose(loss(params), reference_loss(params, inputs, rows, weight, (0.3, 0.7)), rtol=1e-12)
+        inputs = [example.inputs for example in examples]
+        expected = reference_loss(params, inputs, rows, weight, (0.3, 0.7), unit)
+        np.testing.assert_allclose(loss(params), expected, rtol=1e-12)
         check_gradient(loss, params)
 
 
@@ -107,8 +118,8 @@ def test_rows_of_weight_zero_do_not_matter():
     weight = jnp.array([1.0, 1.0, 1.0, 0.0])
 
     def loss(r):
-        inputs = tuple(standardise(dynamics.ensemble, x.obs, x.action) for x in r)
-        return ensemble_loss(dynamics.ensemble.params, inputs, r, weight, SMALL.weight_decay)[0]
+        examples = tuple(examples_of(dynamics.ensemble, x) for x in r)
+        return ensemble_loss(dynamics.ensemble.params, examples, weight, SMALL.weight_decay)[0]
 
     np.testing.assert_array_equal(loss(rows), loss(changed))
 
@@ -139,6 +150,71 @@ def test_inputs_are_standardised_with_the_train_part_alone():
     inputs = np.concatenate([train.obs, train.action], axis=1)
     np.testing.assert_allclose(fit.ensemble.input_mean, inputs.mean(axis=0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(fit.ensemble.input_std, inputs.std(axis=0), rtol=1e-4)
+
+
+SCALED = replace(SMALL, scale_targets=True)
+
+
+def test_targets_are_standardised_with_the_train_part_alone_where_that_is_asked_for():
+    real = real_with(100)
+    fit = start_fit(fresh(), real, SCALED, key=KEY)
+    train = take_real(real, fit.split.order[20:100])
+    targets = np.concatenate([train.reward[:, None], train.next_obs - train.obs], axis=1)
+    np.testing.assert_allclose(fit.ensemble.target_mean, targets.mean(axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(fit.ensemble.target_std, targets.std(axis=0), rtol=1e-4)
+    plain = start_fit(fresh(), real, SMALL, key=KEY).ensemble
+    np.testing.assert_array_equal(plain.target_mean, np.zeros(3))
+    np.testing.assert_array_equal(plain.target_std, np.ones(3))
+
+
+def test_predictions_are_in_the_units_of_the_targets():
+    ensemble = fresh().ensemble
+    shift, unit = np.array([5.0, -1.0, 0.0]), np.array([100.0, 1e-3, 2.0])
+    scaled = ensemble._replace(target_mean=jnp.array(shift, jnp.float32), target_std=jnp.array(unit, jnp.float32))
+    rows, member = experience(20), jnp.arange(20, dtype=jnp.int32) % 3
+    plain, _ = predict(ensemble, rows.obs, rows.action)
+    told, _ = predict(scaled, rows.obs, rows.action)
+    drawn, _ = predict_drawn(scaled, rows.obs, rows.action, member)
+    np.testing.assert_allclose(told.mean, np.asarray(plain.mean) * unit + shift, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(told.variance, np.asarray(plain.variance) * unit**2, rtol=1e-5)
+    for one, all_members in zip(drawn, told, strict=True):
+        np.testing.assert_allclose(one, all_members[member, jnp.arange(20)], rtol=1e-4, atol=1e-6)
+
+
+def _fitted_to(rows, config):
+    real = add_real(empty_real(600, 2, 1, slots=1200), rows, jnp.int32(rows.reward.shape[0]))
+    return fit_ensemble(fresh(config), real, config, key=KEY)[0].ensemble
+
+
+def test_with_scaled_targets_the_unit_of_the_reward_changes_nothing_but_the_reward():
+    rows = experience(200)
+    plain = _fitted_to(rows, SCALED)
+    large = _fitted_to(rows._replace(reward=rows.reward * 1024), SCALED)  # a power of two, so that nothing is rounded
+    jax.tree.map(np.testing.assert_array_equal, plain.params, large.params)
+    np.testing.assert_array_equal(large.target_std, plain.target_std * np.array([1024.0, 1.0, 1.0]))
+
+
+def test_scaled_targets_show_changes_below_the_smallest_deviation_that_a_model_begins_with():
+    rows = experience(600)
+    small = rows._replace(next_obs=rows.obs + 1e-3 * (rows.next_obs - rows.obs))  # 1e-4 per step; exp(-10 / 2) = 7e-3
+    small = small._replace(obs=small.obs.at[:, 1].add(-500.0), next_obs=small.next_obs.at[:, 1].add(-500.0))
+    change = np.asarray(small.next_obs - small.obs)[:, 0]
+
+    def doubt(config):  # the deviation that a member expects, in deviations of the change itself
+        prediction, _ = predict(_fitted_to(small, config), small.obs, small.action)
+        return float(np.median(np.sqrt(prediction.variance[..., 1]))) / change.std()
+
+    assert doubt(SMALL) > 10
+    assert doubt(SCALED) < 0.3
+
+
+@pytest.mark.parametrize("constant", [0.0, 3.1, -1e4])
+def test_a_constant_reward_is_left_in_its_unit_and_predicted(constant):
+    rows = experience(300)
+    ensemble = _fitted_to(rows._replace(reward=jnp.full(300, constant)), SCALED)
+    assert float(ensemble.target_std[0]) == 1.0
+    prediction, _ = predict(ensemble, rows.obs, rows.action)
+    np.testing.assert_allclose(prediction.mean[..., 0], constant, rtol=1e-4, atol=0.2)
 
 
 @pytest.mark.parametrize("constant", [0.0, 3.1, -1e4])
@@ -302,12 +378,12 @@ def test_termination_is_learned_where_nobody_knows_it():
 def test_members_in_one_batched_product_say_the_same(monkeypatch, learns_termination):
     ensemble = fresh(learns_termination=learns_termination).ensemble
     rows = tuple(experience(30, seed=k) for k in range(3))
-    inputs = tuple(standardise(ensemble, r.obs, r.action) for r in rows)
+    examples = tuple(examples_of(ensemble, r) for r in rows)
     member = jnp.arange(30, dtype=jnp.int32) % 3
 
     def everything():
         loss = jax.grad(ensemble_loss, has_aux=True)(
-            ensemble.params, inputs, rows, jnp.ones(30), (0.1,) * len(SMALL.weight_decay)
+            ensemble.params, examples, jnp.ones(30), (0.1,) * len(SMALL.weight_decay)
         )
         obs, action = rows[0].obs, rows[0].action
         return loss, predict(ensemble, obs, action), predict_drawn(ensemble, obs, action, member)

@@ -12,12 +12,13 @@ from hypothesis.extra.numpy import arrays
 from m2ac import M2AC, MBPO, SAC, learn_together
 from m2ac.algorithms import phases
 from m2ac.config import RunConfig
-from m2ac.resolving import resolve
+from m2ac.model_config import ModelConfig
+from m2ac.resolving import as_written, resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import fingerprint
 from m2ac.runs.policy import load_policy, save_policy
 from m2ac.scaling import no_scaling, scaling_of, usual_size
-from m2ac.settings import ConfigError
+from m2ac.settings import ConfigError, from_dict, to_dict
 
 
 def test_only_what_is_far_from_some_units_is_touched():
@@ -173,8 +174,9 @@ def pressure(obs, action, next_obs):
 
 
 def telling(seed):
-    """An agent whose imagined rows show what its functions were given."""
+    """An agent whose imagined rows show what its functions were given; its model is bad enough for some to end."""
     how = {**SMALL, "horizon": 1, "rollouts_per_update": 2, "retain": 2}
+    how["model"] = {**SMALL["model"], "scale_targets": False}
     return MBPO(Strange(), seed=seed, termination_fn=below, reward_fn=pressure, **how)
 
 
@@ -243,21 +245,55 @@ def test_known_tasks_are_left_alone_and_ppo_has_its_own_way():
         RunConfig(algo="ppo", scale_observations=True)
 
 
-def test_a_checkpoint_from_before_scaling_is_read_as_unscaled(tmp_path, monkeypatch):
-    agent = SAC("Pendulum-v1", seed=0, random_steps=20, sac={"hidden": 8}).learn(30)
-    training = agent._training
-    older = checkpoint.named_arrays
-
-    monkeypatch.setattr(checkpoint, "SCHEMA", 3)
+def save_as_before(directory, training, monkeypatch, *, schema, without):
+    """A checkpoint as an earlier version wrote it, which knew neither these arrays nor scaled targets."""
+    arrays, settings = checkpoint.named_arrays, checkpoint.to_dict
+    monkeypatch.setattr(checkpoint, "SCHEMA", schema)
     monkeypatch.setattr(
         checkpoint,
         "named_arrays",
         lambda state, prefix="": {
-            k: v for k, v in older(state, prefix).items() if prefix or not k.startswith(".scaling")
+            name: array for name, array in arrays(state, prefix).items() if prefix or not name.startswith(without)
         },
     )
-    checkpoint.save(tmp_path / "old", training.state, training.config)
+
+    def then(config):
+        values = settings(config)
+        del values["model"]["scale_targets"]
+        return values
+
+    monkeypatch.setattr(checkpoint, "to_dict", then)
+    checkpoint.save(directory, training.state, training.config)
     monkeypatch.undo()
+
+
+def test_a_checkpoint_from_before_scaling_is_read_as_unscaled(tmp_path, monkeypatch):
+    training = SAC("Pendulum-v1", seed=0, random_steps=20, sac={"hidden": 8}).learn(30)._training
+    save_as_before(tmp_path / "old", training, monkeypatch, schema=3, without=".scaling")
     found = checkpoint.load(tmp_path / "old")
     assert found.state.scaling.idle
     assert not no_scaling(3).settled
+
+
+def test_a_checkpoint_from_before_targets_were_scaled_is_read_and_goes_on_without(tmp_path, monkeypatch):
+    small = {"model": {"hidden": 8, "scale_targets": False}, "sac": {"hidden": 8}, "model_every": 10}
+    training = M2AC(Strange(), seed=0, random_steps=20, **small).learn(40)._training
+    save_as_before(tmp_path / "old", training, monkeypatch, schema=4, without=".dynamics.ensemble.target")
+    found = checkpoint.load(tmp_path / "old")
+    assert found.config.model.scale_targets is False
+    assert fingerprint(found.state) == fingerprint(training.state)
+
+
+def test_what_an_earlier_version_wrote_of_a_run_is_read_as_it_was_then():
+    values = to_dict(RunConfig())
+    del values["model"]["scale_targets"]
+    assert from_dict(RunConfig, as_written(values)).model.scale_targets is False
+    now = to_dict(RunConfig(model=ModelConfig(scale_targets=True)))
+    assert as_written(now) == now
+    assert as_written(["damaged"]) == ["damaged"]
+
+
+def test_targets_are_scaled_for_tasks_that_nobody_knows_by_name():
+    assert M2AC(Strange())._prepared(100).config.model.scale_targets
+    assert not M2AC("Pendulum-v1")._prepared(100).config.model.scale_targets
+    assert M2AC("Pendulum-v1", model={"scale_targets": True})._prepared(100).config.model.scale_targets

@@ -117,6 +117,9 @@ class ModelConfig:
     """Start of the learned upper bound of the log-variance."""
     min_log_variance: float = -10.0
     """Start of the learned lower bound of the log-variance."""
+    scale_targets: bool | None = None
+    """Whether the fit brings rewards and changes of the observation to a spread of 1, so that small ones are predicted
+    as well as large ones. None: not for the tasks known by name, whose settings are MBPO's; for all others."""
 
     def __post_init__(self) -> None:
         set_types(self, "model.")

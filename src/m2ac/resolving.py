@@ -39,7 +39,7 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int, 
         "random_steps": random_steps,
         "offline_updates": offline,
         "scale_observations": config.algo != "ppo" and scaled,
-        "model": {"hidden": config.model.hidden or task.get("model.hidden", 200)},
+        "model": _model(config, task),
         "replay": {"capacity": _capacity(config, every=every, steps=steps, logged=logged)},
         "sac": {"target_entropy": task.get("sac.target_entropy", -float(action_dim)) if entropy is None else entropy},
         **_of_learner(config, task, random_steps, logged),
@@ -51,6 +51,25 @@ def resolve(config: C, task: Mapping[str, Any], *, action_dim: int, steps: int, 
         usual = 5 * config.ppo.rollout if config.algo == "ppo" else task.get("eval_every", 1000)
         values["eval_every"] = config.eval_every or usual
     return override(config, values)
+
+
+def as_written(values: Any) -> Any:
+    """Resolved values from a file; where an earlier version wrote it, with what was the case before a setting existed.
+
+    What is no such file at all is left as it is, for others to refuse.
+    """
+    model = values.get("model") if isinstance(values, Mapping) else None
+    if not isinstance(model, Mapping) or "scale_targets" in model:
+        return values
+    return {**values, "model": {**model, "scale_targets": False}}
+
+
+def _model(config: AgentConfig, task: Mapping[str, Any]) -> dict[str, Any]:
+    hidden, scaled = config.model.hidden, config.model.scale_targets
+    return {
+        "hidden": task.get("model.hidden", 200) if hidden is None else hidden,
+        "scale_targets": task.get("model.scale_targets", True) if scaled is None else scaled,
+    }
 
 
 def _horizon(config: AgentConfig) -> int | None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from m2ac.dynamics.gaussian import Gaussian, of_member, pick
 from m2ac.model_config import ModelConfig
 from m2ac.networks import MLP, apply_mlp, init_mlp, truncated_normal
-from m2ac.types import Key
+from m2ac.types import Key, Transition
 
 CHUNK = 1000
 """Rows of one member evaluated at a time where every row has a member of its own."""
@@ -26,16 +26,18 @@ class EnsembleParams(NamedTuple):
 
 
 class Ensemble(NamedTuple):
-    """K networks, the standardisation of their inputs, and which of them are the elite."""
+    """K networks, the standardisation of their inputs and targets, and which of them are the elite."""
 
     params: EnsembleParams
     input_mean: Float[Array, "I"]
     input_std: Float[Array, "I"]
+    target_mean: Float[Array, "D1"]  # 0 and 1 where targets are not scaled
+    target_std: Float[Array, "D1"]
     elites: Int[Array, "E"]  # indices of the members with the lowest holdout loss
 
 
 class Output(NamedTuple):
-    """One member's view: the change of the world, and the logit of its end where that is learned."""
+    """One member's view: the change of the world, standardised, and the logit of its end where that is learned."""
 
     mean: Float[Array, "*B D1"]  # reward, then next_obs − obs
     log_variance: Float[Array, "*B D1"]
@@ -59,6 +61,8 @@ def init_ensemble(
         ),
         input_mean=jnp.zeros(obs_dim + action_dim),
         input_std=jnp.ones(obs_dim + action_dim),
+        target_mean=jnp.zeros(obs_dim + 1),
+        target_std=jnp.ones(obs_dim + 1),
         elites=jnp.arange(config.elites, dtype=jnp.int32),
     )
 
@@ -104,13 +108,28 @@ def standardise(ensemble: Ensemble, obs: Float[Array, "*B D"], action: Float[Arr
     return (jnp.concatenate([obs, action], axis=-1) - ensemble.input_mean) / ensemble.input_std
 
 
+def standardise_target(ensemble: Ensemble, rows: Transition) -> Float[Array, "*B D1"]:
+    """What the networks are to predict: the reward, then the change of the observation."""
+    target = jnp.concatenate([rows.reward[..., None], rows.next_obs - rows.obs], axis=-1)
+    return (target - ensemble.target_mean) / ensemble.target_std
+
+
+def in_units(ensemble: Ensemble, output: Output) -> Gaussian:
+    """What a member predicts, in the units of rewards and observations."""
+    return Gaussian(
+        mean=output.mean * ensemble.target_std + ensemble.target_mean,
+        variance=output.variance * jnp.square(ensemble.target_std),
+    )
+
+
 def predict(
     ensemble: Ensemble, obs: Float[Array, "B D"], action: Float[Array, "B A"]
 ) -> tuple[Gaussian, Float[Array, "K B"] | None]:
     """Every member's distribution of (reward, next_obs − obs), and its logit of the end of the episode."""
     x = standardise(ensemble, obs, action)
     outputs = member_outputs(ensemble.params, [x] * len(ensemble.params.members))
-    prediction = Gaussian(mean=jnp.stack([o.mean for o in outputs]), variance=jnp.stack([o.variance for o in outputs]))
+    predictions = [in_units(ensemble, output) for output in outputs]
+    prediction = Gaussian(*(jnp.stack(parts) for parts in zip(*predictions, strict=True)))
     if outputs[0].termination is None:
         return prediction, None
     return prediction, jnp.stack([o.termination for o in outputs])
@@ -145,4 +164,4 @@ def predict_drawn(
 
     raw = jnp.zeros((most * CHUNK, members[0][-1].bias.shape[0]))
     output = _read(ensemble.params, jax.lax.fori_loop(0, ends[-1], add_chunk, raw)[place])
-    return Gaussian(output.mean, output.variance), output.termination
+    return in_units(ensemble, output), output.termination

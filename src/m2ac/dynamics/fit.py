@@ -21,6 +21,7 @@ from m2ac.dynamics.ensemble import (
     init_ensemble,
     member_outputs,
     standardise,
+    standardise_target,
 )
 from m2ac.finite import all_finite
 from m2ac.model_config import ModelConfig
@@ -47,6 +48,14 @@ class Split(NamedTuple):
     holdout: Int[Array, ""]
     train: Int[Array, ""]
     bootstrap: Int[Array, "K N"]  # for each member, positions in the train part, drawn once per fit
+
+
+class Examples(NamedTuple):
+    """Rows as the networks learn from them."""
+
+    inputs: Float[Array, "B I"]
+    target: Float[Array, "B D1"]
+    terminated: Bool[Array, "B"]
 
 
 class Fit(NamedTuple):
@@ -88,10 +97,14 @@ def init_dynamics(
     return Dynamics(ensemble, optax.adam(config.learning_rate).init(ensemble.params))
 
 
-def _row_losses(output: Output, rows: Transition) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
+def examples_of(ensemble: Ensemble, rows: Transition) -> Examples:
+    """Inputs and targets by the ensemble's standardisation."""
+    return Examples(standardise(ensemble, rows.obs, rows.action), standardise_target(ensemble, rows), rows.terminated)
+
+
+def _row_losses(output: Output, rows: Examples) -> tuple[Float[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
     """A member's Gaussian loss, squared error and termination cross-entropy, row by row."""
-    target = jnp.concatenate([rows.reward[:, None], rows.next_obs - rows.obs], axis=-1)
-    squared = jnp.square(output.mean - target)
+    squared = jnp.square(output.mean - rows.target)
     # Without the constant and the factor 1/2 of the density, as the reference code: they shift and scale only.
     nll = jnp.mean(squared * jnp.exp(-output.log_variance) + output.log_variance, axis=-1)
     if output.termination is None:
@@ -102,8 +115,7 @@ def _row_losses(output: Output, rows: Transition) -> tuple[Float[Array, "B"], Fl
 
 def ensemble_loss(
     params: EnsembleParams,
-    inputs: tuple[Float[Array, "B I"], ...],
-    rows: tuple[Transition, ...],
+    rows: tuple[Examples, ...],
     weight: Float[Array, "B"],
     weight_decay: tuple[float, ...],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -114,8 +126,9 @@ def ensemble_loss(
     """
     fitted = jnp.float32(0)
     pull = jnp.sum(params.max_log_variance - params.min_log_variance) * BOUND_WEIGHT
-    for member, output, own_rows in zip(params.members, member_outputs(params, inputs), rows, strict=True):
-        nll, _, end = _row_losses(output, own_rows)
+    outputs = member_outputs(params, [own.inputs for own in rows])
+    for member, output, own in zip(params.members, outputs, rows, strict=True):
+        nll, _, end = _row_losses(output, own)
         fitted += jnp.sum(weight * (nll + end)) / jnp.sum(weight)
         for layer, decay in zip(member, weight_decay, strict=True):
             pull += decay * 0.5 * jnp.sum(jnp.square(layer.weight))
@@ -129,10 +142,9 @@ def holdout_losses(ensemble: Ensemble, real: Real, split: Split) -> tuple[Float[
 
     def add_block(i: Int[Array, ""], sums: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
         position = i * EVALUATION_BLOCK + jnp.arange(EVALUATION_BLOCK)
-        rows = take_real(real, split.order[jnp.minimum(position, last)])
-        x = standardise(ensemble, rows.obs, rows.action)
+        rows = examples_of(ensemble, take_real(real, split.order[jnp.minimum(position, last)]))
         counts = position < split.holdout
-        losses = [_row_losses(output, rows) for output in member_outputs(ensemble.params, [x] * members)]
+        losses = [_row_losses(output, rows) for output in member_outputs(ensemble.params, [rows.inputs] * members)]
         block = jnp.stack(
             [
                 jnp.stack([jnp.sum(jnp.where(counts, nll + end, 0.0)) for nll, _, end in losses]),
@@ -176,28 +188,41 @@ def _shuffled(capacity: int, count: Int[Array, ""], *, key: Key) -> Int[Array, "
     return jax.lax.switch(jnp.searchsorted(jnp.array(sizes), count), [partial(shuffled, size) for size in sizes])
 
 
-def _standardisation(real: Real, split: Split) -> tuple[Float[Array, "I"], Float[Array, "I"]]:
-    """Mean and standard deviation of the train part's inputs; a constant input is left as it is."""
+def _standardised(ensemble: Ensemble, real: Real, split: Split, *, targets: bool) -> Ensemble:
+    """The ensemble with the mean and standard deviation of the train part's inputs, and of its targets if asked."""
     position = jnp.zeros_like(split.order).at[split.order].set(jnp.arange(split.order.shape[0], dtype=jnp.int32))
     is_train = ((position >= split.holdout) & (position < split.holdout + split.train))[:, None]
     inputs = jnp.concatenate([real.observations[real.at], real.action], axis=-1)
-    mean = jnp.sum(jnp.where(is_train, inputs, 0.0), axis=0) / split.train
-    variance = jnp.sum(jnp.where(is_train, jnp.square(inputs - mean), 0.0), axis=0) / split.train
+    mean, std = _mean_and_std(inputs, is_train, split.train)
+    ensemble = ensemble._replace(input_mean=mean, input_std=std)
+    if not targets:
+        return ensemble
+    rows = real.rows
+    changes = jnp.concatenate([rows.reward[:, None], rows.next_obs - rows.obs], axis=-1)
+    mean, std = _mean_and_std(changes, is_train, split.train)
+    return ensemble._replace(target_mean=mean, target_std=std)
+
+
+def _mean_and_std(
+    numbers: Float[Array, "N F"], is_train: Bool[Array, "N 1"], count: Int[Array, ""]
+) -> tuple[Float[Array, "F"], Float[Array, "F"]]:
+    """Of the train part; what is constant there is left as it is."""
+    mean = jnp.sum(jnp.where(is_train, numbers, 0.0), axis=0) / count
+    variance = jnp.sum(jnp.where(is_train, jnp.square(numbers - mean), 0.0), axis=0) / count
     std = jnp.sqrt(variance)
     finite = jnp.isfinite(mean) & jnp.isfinite(std)
-    # A constant input shows a spread of its rounding errors; dividing by that would blow up the smallest change.
+    # What is constant shows a spread of its rounding errors; dividing by that would blow up the smallest change.
     std = jnp.where(std <= 1e-6 * (jnp.abs(mean) + 1e-6), 1.0, std)
-    # Where numbers are so large that their squares overflow, the others of that input are better left as they are.
+    # Where numbers are so large that their squares overflow, the others of that kind are better left as they are.
     return jnp.where(finite, mean, 0.0), jnp.where(finite, std, 1.0)
 
 
 @partial(jax.jit, static_argnames="config")
 def start_fit(dynamics: Dynamics, real: Real, config: ModelConfig, *, key: Key) -> Fit:
-    """Split the rows, draw the bootstraps, standardise the inputs."""
+    """Split the rows, draw the bootstraps, standardise."""
     key_split, key_fit = jax.random.split(key)
     split = _split_rows(real, config, key=key_split)
-    mean, std = _standardisation(real, split)
-    ensemble = dynamics.ensemble._replace(input_mean=mean, input_std=std)
+    ensemble = _standardised(dynamics.ensemble, real, split, targets=config.scale_targets is True)
     zero = jnp.int32(0)
     return Fit(
         ensemble=ensemble,
@@ -224,10 +249,10 @@ def _train_batch(fit: Fit, real: Real, config: ModelConfig) -> Fit:
     position = fit.batch * config.batch_size + jnp.arange(config.batch_size)
     weight = (position < split.train).astype(jnp.float32)
     drawn = fit.shuffle[jnp.minimum(position, split.train - 1)]
-    rows = tuple(take_real(real, split.order[split.holdout + split.bootstrap[k, drawn]]) for k in range(config.members))
-    inputs = tuple(standardise(fit.ensemble, r.obs, r.action) for r in rows)
+    drawn_rows = (split.order[split.holdout + split.bootstrap[k, drawn]] for k in range(config.members))
+    rows = tuple(examples_of(fit.ensemble, take_real(real, own)) for own in drawn_rows)
     params = fit.ensemble.params
-    gradient, loss = jax.grad(ensemble_loss, has_aux=True)(params, inputs, rows, weight, config.weight_decay)
+    gradient, loss = jax.grad(ensemble_loss, has_aux=True)(params, rows, weight, config.weight_decay)
     updates, optimiser = optax.adam(config.learning_rate).update(gradient, fit.optimiser)
     return fit._replace(
         ensemble=fit.ensemble._replace(params=optax.apply_updates(params, updates)),

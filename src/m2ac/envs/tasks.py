@@ -92,6 +92,7 @@ def _mujoco(steps: int, entropy: float, *, random_steps: int = 5_000, **others: 
         "steps": steps,
         "random_steps": random_steps,
         "scale_observations": False,
+        "model.scale_targets": False,
         "sac.target_entropy": entropy,
         **others,
     }
@@ -189,6 +190,7 @@ _ALL = (
             "steps.ppo": 100_000,
             "random_steps": 500,
             "scale_observations": False,
+            "model.scale_targets": False,
             "ppo.discount": 0.95,
             "ppo.learning_rate": 1e-3,
             "sac.target_entropy": -1.0,

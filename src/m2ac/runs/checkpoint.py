@@ -25,15 +25,16 @@ from m2ac.finite import first_faulty
 from m2ac.learner_config import PPOConfig
 from m2ac.learners.choice import learner_of
 from m2ac.replay import Real, first_slots
+from m2ac.resolving import as_written
 from m2ac.runs import disk
 from m2ac.runs.disk import dump_json
 from m2ac.runs.environment import versions
 from m2ac.runs.tensors import TensorsError, read_tensors, write_tensors
 from m2ac.settings import UserError, from_dict, to_dict
 
-FORMAT, SCHEMA = "m2ac checkpoint", 4
-BEFORE_SCALING = 3
-"""The schema before observations could be scaled, which is read as well."""
+FORMAT, SCHEMA = "m2ac checkpoint", 5
+BEFORE_SCALING, BEFORE_SCALED_TARGETS = 3, 4
+"""The schemas before observations could be scaled, and before the model's targets could, which are read as well."""
 STATE, LOSSES, MANIFEST = "state.safetensors", "losses.safetensors", "manifest.json"
 LARGEST_MANIFEST = 2**20
 LARGEST_STATE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -160,7 +161,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} cannot be read: {error}; {_ANOTHER}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(f"{file} is not the manifest of an m2ac checkpoint; {_WHERE}")
-    if manifest.get("schema") not in (SCHEMA, BEFORE_SCALING):
+    if manifest.get("schema") not in (SCHEMA, BEFORE_SCALED_TARGETS, BEFORE_SCALING):
         raise CheckpointError(
             f"{file} has schema {str(manifest.get('schema'))[:20]!r}; this version of m2ac reads {SCHEMA}; "
             f"use the version that wrote it"
@@ -180,7 +181,7 @@ def load(path: Path) -> Checkpoint:
     manifest = read_manifest(path)
     kind = RunConfig if manifest.get("kind") == "RunConfig" else AgentConfig
     try:
-        config = from_dict(kind, manifest["config"])
+        config = from_dict(kind, as_written(manifest["config"]))
         shapes = _shapes(
             replace(config, seed=0, replay=replace(config.replay, capacity=manifest["capacity"])),
             *(int(manifest[name]) for name in ("obs_dim", "action_dim", "slots")),
@@ -192,8 +193,8 @@ def load(path: Path) -> Checkpoint:
     except Exception as error:  # a manifest can be wrong in any way; nothing but plain values has been touched
         raise CheckpointError(f"{path / MANIFEST} is damaged ({str(error)[:200]!r}); {_ANOTHER}") from error
     arrays = _read(path / STATE, *written[STATE], at_most=_bytes(shapes))
-    if manifest["schema"] == BEFORE_SCALING and isinstance(shapes, State):
-        arrays |= named_arrays(shapes.scaling, ".scaling")
+    if isinstance(shapes, State):
+        arrays |= _unscaled(shapes, manifest["schema"])
     state = _filled(shapes, arrays, path / STATE)
     if not _is_possible(state, config):
         raise CheckpointError(f"{path / STATE} is damaged: its counters do not fit together; {_ANOTHER}")
@@ -203,6 +204,18 @@ def load(path: Path) -> Checkpoint:
     if losses and (set(losses) != names or kinds != {(1, losses["value"].size, "float32")}):
         raise CheckpointError(f"{path / LOSSES} is damaged: it does not hold the losses of a cycle; {_ANOTHER}")
     return Checkpoint(path, state, config, manifest, losses)
+
+
+def _unscaled(shapes: State, schema: int) -> dict[str, np.ndarray]:
+    """What a state of an earlier schema has not, because nothing was scaled then."""
+    arrays = {}
+    if schema <= BEFORE_SCALING:
+        arrays |= named_arrays(shapes.scaling, ".scaling")
+    if schema <= BEFORE_SCALED_TARGETS and shapes.dynamics is not None:
+        targets = shapes.dynamics.ensemble.target_mean
+        arrays[".dynamics.ensemble.target_mean"] = np.zeros(targets.shape, targets.dtype)
+        arrays[".dynamics.ensemble.target_std"] = np.ones(targets.shape, targets.dtype)
+    return arrays
 
 
 def _read(file: Path, size: int, sha256: str, *, at_most: int) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, TypeVar
 
 from m2ac.config import ASKED, LIVE, RunConfig
-from m2ac.resolving import MOST_ROWS
+from m2ac.resolving import MOST_ROWS, as_written
 from m2ac.runs import disk
 from m2ac.runs.disk import dump_json, plain
 from m2ac.runs.environment import describe_environment
@@ -303,7 +303,7 @@ def _read_config(path: Path) -> RunConfig:
     try:
         if isinstance(values, dict):
             values.pop(ASKED, None)
-        return from_dict(RunConfig, values)
+        return from_dict(RunConfig, as_written(values))
     except ConfigError as error:
         raise ConfigError(f"{str(file)!r} does not fit this version of m2ac: {error}; {_ANOTHER}") from error
 

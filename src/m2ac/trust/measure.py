@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from m2ac.algorithms.diagnostics import Window, judge_model
 from m2ac.compiling import compile_for_ensemble
-from m2ac.dynamics.ensemble import Ensemble, member_outputs, standardise
+from m2ac.dynamics.ensemble import Ensemble, predict
 from m2ac.dynamics.gaussian import pick
 from m2ac.dynamics.uncertainty import SCORES, Score
 from m2ac.imagination.mask import rank_mask
@@ -100,11 +100,9 @@ def _drawn(ensemble: Ensemble, rows: Transition, key: Key, *, window: Window, ho
     """What `judge_model` does not tell of the members that it draws: the same ones, since the keys are the same."""
     keys = jax.random.split(jax.random.fold_in(key, jnp.int32(0)), (1 + window.lookahead, 2))
     member = draw_answers(ensemble, rows.obs, how, keys=keys[0]).member
-    x = standardise(ensemble, rows.obs, rows.action)
-    outputs = member_outputs(ensemble.params, [x] * len(ensemble.params.members))
-    variance = pick(jnp.stack([output.variance for output in outputs]), member)
-    logits = [output.termination for output in outputs if output.termination is not None]
-    return _Drawn(jnp.sqrt(variance), jax.nn.sigmoid(pick(jnp.stack(logits), member)) if logits else None)
+    prediction, logits = predict(ensemble, rows.obs, rows.action)
+    ending = None if logits is None else jax.nn.sigmoid(pick(logits, member))
+    return _Drawn(jnp.sqrt(pick(prediction.variance, member)), ending)
 
 
 def starts_of(episode: Int[ndarray, "N"], horizon: int, *, most: int = BLOCK) -> Int[ndarray, "B"]:
