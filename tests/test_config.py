@@ -350,7 +350,7 @@ def test_what_the_user_set_stays() -> None:
         updates_per_step=3,
         model_every=50,
         retain=2,
-        model=ModelConfig(hidden=16, scale_targets=False),
+        model=ModelConfig(hidden=16, scale_targets=False, min_log_variance=-9.0),
         sac=SACConfig(target_entropy=0.0),
         mask=MaskConfig(penalty=0.0, stop="hardstop", uncertainty="nll"),
         replay=ReplayConfig(capacity=900),

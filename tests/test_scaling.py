@@ -293,7 +293,15 @@ def test_what_an_earlier_version_wrote_of_a_run_is_read_as_it_was_then():
     assert as_written(["damaged"]) == ["damaged"]
 
 
-def test_targets_are_scaled_for_tasks_that_nobody_knows_by_name():
-    assert M2AC(Strange())._prepared(100).config.model.scale_targets
-    assert not M2AC("Pendulum-v1")._prepared(100).config.model.scale_targets
-    assert M2AC("Pendulum-v1", model={"scale_targets": True})._prepared(100).config.model.scale_targets
+@pytest.mark.parametrize(
+    ("env", "model", "scaled", "lowest"),
+    [
+        (Strange(), {}, True, -4.0),
+        ("Pendulum-v1", {}, False, -10.0),
+        ("Pendulum-v1", {"scale_targets": True}, True, -4.0),
+        (Strange(), {"min_log_variance": -7.0}, True, -7.0),
+    ],
+)
+def test_targets_are_scaled_for_tasks_that_nobody_knows_by_name(env, model, scaled, lowest):
+    resolved = M2AC(env, model=model)._prepared(100).config.model
+    assert (resolved.scale_targets, resolved.min_log_variance) == (scaled, lowest)

@@ -181,6 +181,13 @@ def test_metrics_say_what_the_mask_kept():
     assert {"model/epochs", "model/holdout_nll", "sac/critic_loss", "sac/value", "time/fit", "step"} <= set(metrics[0])
 
 
+def test_metrics_say_how_many_ends_the_mask_kept():
+    always = training(horizon=4, steps=100, termination_fn=lambda obs, action, next_obs: jnp.array(True))
+    metrics = next(p.metrics for p in always.run(75) if p.metrics)
+    assert metrics["trust/alive_by_step"] == [100, 0, 0, 0]
+    assert (metrics["trust/terminated_rows"], metrics["trust/terminated_kept"]) == (100, 40)
+
+
 def test_a_mask_that_keeps_nothing_leaves_training_to_the_real_rows():
     under_test = training(mask={"rate": 0.0001})
     ran(under_test, 80)

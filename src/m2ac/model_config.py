@@ -115,8 +115,9 @@ class ModelConfig:
     """Upper limit of epochs per fit. None: early stopping alone decides."""
     max_log_variance: float = 0.5
     """Start of the learned upper bound of the log-variance."""
-    min_log_variance: float = -10.0
-    """Start of the learned lower bound of the log-variance."""
+    min_log_variance: float | None = None
+    """Start of the learned lower bound of the log-variance. None: -10, but -4 with scaled targets, whose unit is their
+    spread: a model that is surer than that of what seldom changes is ruined by the first row in which it does."""
     scale_targets: bool | None = None
     """Whether the fit brings rewards and changes of the observation to a spread of 1, so that small ones are predicted
     as well as large ones. None: not for the tasks known by name, whose settings are MBPO's; for all others."""
@@ -155,10 +156,17 @@ class ModelConfig:
         at_least("model.patience_batches", self.patience_batches, 0, "0 leaves it to model.patience alone")
         at_least("model.max_epochs", self.max_epochs, 1, "leave it out to let early stopping alone decide")
         check(
-            self.min_log_variance < self.max_log_variance,
+            self.min_log_variance is None or self.min_log_variance < self.max_log_variance,
             f"model.min_log_variance must be below model.max_log_variance ({self.max_log_variance}), "
             f"got {self.min_log_variance}; lower it",
         )
+
+    @property
+    def first_min_log_variance(self) -> float:
+        """Where the lower bound of the log-variance starts."""
+        if self.min_log_variance is not None:
+            return self.min_log_variance
+        return -4.0 if self.scale_targets else -10.0
 
 
 @dataclass(frozen=True)

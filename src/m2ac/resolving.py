@@ -1,6 +1,7 @@
 """What a configuration comes to: every value that was left open, from the task, the algorithm and the other values."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from m2ac.config import EXPANDING, MODELLED, AgentConfig, RunConfig
@@ -65,10 +66,12 @@ def as_written(values: Any) -> Any:
 
 
 def _model(config: AgentConfig, task: Mapping[str, Any]) -> dict[str, Any]:
-    hidden, scaled = config.model.hidden, config.model.scale_targets
+    model = config.model
+    scaled = task.get("model.scale_targets", True) if model.scale_targets is None else model.scale_targets
     return {
-        "hidden": task.get("model.hidden", 200) if hidden is None else hidden,
-        "scale_targets": task.get("model.scale_targets", True) if scaled is None else scaled,
+        "hidden": model.hidden or task.get("model.hidden", 200),
+        "scale_targets": scaled,
+        "min_log_variance": replace(model, scale_targets=scaled).first_min_log_variance,
     }
 
 

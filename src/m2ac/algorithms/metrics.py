@@ -55,6 +55,7 @@ def trust_metrics(trust: Trust, how: Imagination) -> dict[str, Any]:
         "trust/nonfinite_rows": int(trust.nonfinite_rows),
         "trust/nonfinite_share": int(trust.nonfinite_rows) / max(1, int(alive.sum())),
         "trust/terminated_rows": int(trust.terminated_rows),
+        "trust/terminated_kept": int(trust.terminated_kept),
     }
     if how.score is None:  # nobody asked the other members
         return metrics

@@ -72,6 +72,7 @@ class Trust(NamedTuple):
     uncertainty_dropped: Float[Array, ""]
     nonfinite_rows: Int[Array, ""]
     terminated_rows: Int[Array, ""]
+    terminated_kept: Int[Array, ""]
     border: Float[Array, ""]  # of a threshold
 
 
@@ -89,6 +90,7 @@ def _trust(rolling: Rolling) -> Trust:
         uncertainty_dropped=jnp.mean(rollout.uncertainty, where=dropped),
         nonfinite_rows=jnp.sum(rollout.alive & ~finite, dtype=jnp.int32),
         terminated_rows=jnp.sum(rollout.alive & rollout.rows.terminated, dtype=jnp.int32),
+        terminated_kept=jnp.sum(rollout.keep & rollout.rows.terminated, dtype=jnp.int32),
         border=rolling.border.level,
     )
 

@@ -111,7 +111,7 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         ):
             self.world.notices.tell(
                 "reward",
-                f"rewards are of the size of {size:.2g}, and models and critics learn best from rewards of about 1; "
+                f"rewards are of the size of {size:.2g}, and critics learn best from rewards of about 1; "
                 f"divide them by that, for example with gymnasium.wrappers.TransformReward",
             )
         self.go_on_from(state._replace(scaling=scaling, real=phases.rescaled(state.real, scaling)))

@@ -57,7 +57,7 @@ def init_ensemble(
             members=tuple(init_mlp(sizes, truncated_normal, key=k) for k in jax.random.split(key, config.members)),
             # A dtype is given: without it the arrays would be weakly typed, and a later fit would compile again.
             max_log_variance=jnp.full(obs_dim + 1, config.max_log_variance, dtype=float),
-            min_log_variance=jnp.full(obs_dim + 1, config.min_log_variance, dtype=float),
+            min_log_variance=jnp.full(obs_dim + 1, config.first_min_log_variance, dtype=float),
         ),
         input_mean=jnp.zeros(obs_dim + action_dim),
         input_std=jnp.ones(obs_dim + action_dim),
