@@ -344,6 +344,13 @@ def test_the_page_is_whole_whatever_was_measured():
         assert all("\n" not in line for line in telling.lines(found))
 
 
+@pytest.mark.parametrize(("rate", "typed"), [(1.0, "--mask.rule all"), (0.35, "--mask.rate 0.35")])
+def test_where_nothing_is_worth_dropping_no_mask_is_suggested_and_so_no_penalty(rate, typed):
+    found = find(measured(), ABOUT, Rule())
+    suggestion = found.suggestion._replace(rate=suggest.Estimate(rate, None))
+    assert telling.options(found._replace(suggestion=suggestion)).endswith(typed)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """A tiny run of an environment that nobody knows, whose end the model has to learn."""

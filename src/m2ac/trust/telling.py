@@ -79,7 +79,9 @@ def between(interval: Interval | None, form: str) -> str:
 def options(found: Findings) -> str:
     """The suggestion as it is typed."""
     horizon, rate = found.suggestion.horizon.value, found.suggestion.rate.value
-    return f"--horizon {max(1, int(horizon))} --mask.rate {rate:g}"
+    # A score by which nothing is worth dropping is no reason for a penalty either, which a rate of 1 alone would leave.
+    mask = "--mask.rule all" if rate == 1 else f"--mask.rate {rate:g}"
+    return f"--horizon {max(1, int(horizon))} {mask}"
 
 
 def doubts_of(found: Findings) -> list[str]:
