@@ -27,6 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "learning rate 3e-4": {"learning_rate": 3e-4},
     "no weight decay": {"weight_decay": (0.0, 0.0, 0.0, 0.0, 0.0)},
     "targets scaled": {"scale_targets": True},
+    "targets scaled, log-variance from -10": {"scale_targets": True, "min_log_variance": -10.0},
 }
 """By name, what is not as MBPO has it."""
 
@@ -95,7 +96,7 @@ def main() -> int:
         means = {key: sum(line[key] for line in told[name]) / len(told[name]) for key in SHOWN}
         batches = sum(line["batches"] for line in told[name])
         print(
-            f"{name:24}", " ".join(f"{key} {mean:.3f}" for key, mean in means.items()), f"batches {batches}", flush=True
+            f"{name:37}", " ".join(f"{key} {mean:.3f}" for key, mean in means.items()), f"batches {batches}", flush=True
         )
     if chosen.json is not None:
         chosen.json.write_text(json.dumps({"command": sys.argv[1:], "fits": told}, indent=1) + "\n")

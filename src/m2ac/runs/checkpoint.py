@@ -208,7 +208,7 @@ def load(path: Path) -> Checkpoint:
 
 def _unscaled(shapes: State, schema: int) -> dict[str, np.ndarray]:
     """What a state of an earlier schema has not, because nothing was scaled then."""
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     if schema <= BEFORE_SCALING:
         arrays |= named_arrays(shapes.scaling, ".scaling")
     if schema <= BEFORE_SCALED_TARGETS and shapes.dynamics is not None:
