@@ -99,7 +99,7 @@ def main() -> int:
             f"{name:37}", " ".join(f"{key} {mean:.3f}" for key, mean in means.items()), f"batches {batches}", flush=True
         )
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps({"command": sys.argv[1:], "fits": told}, indent=1) + "\n")
+        chosen.json.write_text(json.dumps({"rows of": chosen.run.name, "fits": told}, indent=1) + "\n")
     return 0
 
 

@@ -81,7 +81,7 @@ TASKS = (
     Foreign(SWING_UP, 10_000, 20, 700.0, AS_ADVISED),
     Foreign(MOON, 40_000, 5, 150.0, LANDER_LONGER),
     Foreign(MOON, 60_000, 2, 150.0, LANDER_THRESHOLD),
-    Foreign(MOON, 20_000, 1, 150.0, (*LANDER_FROM_LOG, "--mask.rule", "threshold")),
+    Foreign(MOON, 20_000, 1, 150.0, (*LANDER_FROM_LOG, "--mask.rule", "threshold"), longer=40_000),
 )
 
 
