@@ -44,7 +44,7 @@ def fits(run: Path, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from m2ac.algorithms.training import imagination
     from m2ac.config import AgentConfig
     from m2ac.dynamics import fit
-    from m2ac.dynamics.ensemble import predict
+    from m2ac.dynamics.ensemble import predict, target_of
     from m2ac.dynamics.gaussian import Gaussian, negative_log_density
     from m2ac.replay import add_real, empty_real, take_real
     from m2ac.resolving import resolve
@@ -70,12 +70,11 @@ def fits(run: Path, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
         window = Window(1000, 10)
         errors = judge_model(dynamics.ensemble, real, jax.random.key(3), np.int32(seen), window=window, how=how)
         prediction, _ = predict(dynamics.ensemble, fresh.obs, fresh.action)
-        target = jnp.concatenate([fresh.reward[:, None], fresh.next_obs - fresh.obs], axis=-1)
         elites = Gaussian(*(x[dynamics.ensemble.elites] for x in prediction))
         yield {
             "rows": seen,
             "batches": int(report.batches),
-            "nll": float(jnp.mean(negative_log_density(elites, target))),
+            "nll": float(jnp.mean(negative_log_density(elites, target_of(fresh)))),
             **model_metrics(errors, fresh=window.rows, score="ovr"),
         }
 

@@ -217,6 +217,16 @@ def test_a_constant_reward_is_left_in_its_unit_and_predicted(constant):
     np.testing.assert_allclose(prediction.mean[..., 0], constant, rtol=1e-4, atol=0.2)
 
 
+def test_changes_that_are_rounding_errors_are_left_in_the_unit_of_the_observation():
+    rows = experience(300)
+    noise = np.random.default_rng(0).normal(0.0, 1e-5, 300)
+    rows = rows._replace(next_obs=rows.next_obs.at[:, 1].set(rows.obs[:, 1] + noise))  # 500 ± 30: 3e-5 is the least
+    assert 0 < np.std(np.asarray(rows.next_obs - rows.obs)[:, 1]) < 3e-5
+    fit = start_fit(fresh(), add_real(empty_real(300, 2, 1, slots=600), rows, jnp.int32(300)), SCALED, key=KEY)
+    assert float(fit.ensemble.target_std[2]) == 1.0
+    assert float(fit.ensemble.target_std[1]) < 0.1
+
+
 @pytest.mark.parametrize("constant", [0.0, 3.1, -1e4])
 def test_a_constant_input_is_left_unscaled(constant):
     rows = experience(50)

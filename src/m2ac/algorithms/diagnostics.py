@@ -16,7 +16,7 @@ from numpy import ndarray
 from m2ac.algorithms.state import Counters
 from m2ac.compiling import compile_for_ensemble
 from m2ac.config import AgentConfig
-from m2ac.dynamics.ensemble import Ensemble, predict
+from m2ac.dynamics.ensemble import Ensemble, predict, target_of
 from m2ac.dynamics.gaussian import of_member
 from m2ac.dynamics.uncertainty import SCORES
 from m2ac.imagination.rollout import Imagination, company, draw_answers, outcome
@@ -110,7 +110,7 @@ def judge_model(
     index = _newest(real, rows)
     seen = take_real(real, index)
     keys = jax.random.split(jax.random.fold_in(key, phase), (1 + lookahead, 2))
-    target = jnp.concatenate([seen.reward[:, None], seen.next_obs - seen.obs], axis=-1)
+    target = target_of(seen)
     spread = jnp.concatenate([_spread(seen.reward)[None], ensemble.input_std[: seen.obs.shape[1]]])
 
     member, noise = draw_answers(ensemble, seen.obs, how, keys=keys[0])

@@ -108,10 +108,14 @@ def standardise(ensemble: Ensemble, obs: Float[Array, "*B D"], action: Float[Arr
     return (jnp.concatenate([obs, action], axis=-1) - ensemble.input_mean) / ensemble.input_std
 
 
+def target_of(rows: Transition) -> Float[Array, "*B D1"]:
+    """What the model is to predict: the reward, then the change of the observation."""
+    return jnp.concatenate([rows.reward[..., None], rows.next_obs - rows.obs], axis=-1)
+
+
 def standardise_target(ensemble: Ensemble, rows: Transition) -> Float[Array, "*B D1"]:
-    """What the networks are to predict: the reward, then the change of the observation."""
-    target = jnp.concatenate([rows.reward[..., None], rows.next_obs - rows.obs], axis=-1)
-    return (target - ensemble.target_mean) / ensemble.target_std
+    """What the networks are to predict."""
+    return (target_of(rows) - ensemble.target_mean) / ensemble.target_std
 
 
 def in_units(ensemble: Ensemble, output: Output) -> Gaussian:

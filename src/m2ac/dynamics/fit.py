@@ -22,6 +22,7 @@ from m2ac.dynamics.ensemble import (
     member_outputs,
     standardise,
     standardise_target,
+    target_of,
 )
 from m2ac.finite import all_finite
 from m2ac.model_config import ModelConfig
@@ -32,6 +33,8 @@ BOUND_WEIGHT = 0.01
 EVALUATION_BLOCK = 500
 SORTED_AT_LEAST = 4096
 MAX_INT32 = 2**31 - 1
+CONSTANT = 1e-6
+"""A spread below this share of the size of a number is a rounding error of float32."""
 
 
 class Dynamics(NamedTuple):
@@ -197,22 +200,25 @@ def _standardised(ensemble: Ensemble, real: Real, split: Split, *, targets: bool
     ensemble = ensemble._replace(input_mean=mean, input_std=std)
     if not targets:
         return ensemble
-    rows = real.rows
-    changes = jnp.concatenate([rows.reward[:, None], rows.next_obs - rows.obs], axis=-1)
-    mean, std = _mean_and_std(changes, is_train, split.train)
+    # What changes by less than a millionth of its own spread does not change: that is the rounding of float32.
+    least = jnp.zeros_like(ensemble.target_std).at[1:].set(CONSTANT * std[: ensemble.target_std.shape[0] - 1])
+    mean, std = _mean_and_std(target_of(real.rows), is_train, split.train, least)
     return ensemble._replace(target_mean=mean, target_std=std)
 
 
 def _mean_and_std(
-    numbers: Float[Array, "N F"], is_train: Bool[Array, "N 1"], count: Int[Array, ""]
+    numbers: Float[Array, "N F"],
+    is_train: Bool[Array, "N 1"],
+    count: Int[Array, ""],
+    least: Float[Array, "F"] | float = 0.0,
 ) -> tuple[Float[Array, "F"], Float[Array, "F"]]:
-    """Of the train part; what is constant there is left as it is."""
+    """Of the train part; what is constant there, or has no more than the least spread, is left as it is."""
     mean = jnp.sum(jnp.where(is_train, numbers, 0.0), axis=0) / count
     variance = jnp.sum(jnp.where(is_train, jnp.square(numbers - mean), 0.0), axis=0) / count
     std = jnp.sqrt(variance)
     finite = jnp.isfinite(mean) & jnp.isfinite(std)
     # What is constant shows a spread of its rounding errors; dividing by that would blow up the smallest change.
-    std = jnp.where(std <= 1e-6 * (jnp.abs(mean) + 1e-6), 1.0, std)
+    std = jnp.where(std <= jnp.maximum(CONSTANT * (jnp.abs(mean) + CONSTANT), least), 1.0, std)
     # Where numbers are so large that their squares overflow, the others of that kind are better left as they are.
     return jnp.where(finite, mean, 0.0), jnp.where(finite, std, 1.0)
 
