@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from tiny import TINY, TINY_SAC, arguments
 from m2ac.cli import main
 from m2ac.cli.parsing import parse, with_config_file
 from m2ac.config import RunConfig
-from m2ac.envs import TASKS
+from m2ac.envs import TASKS, make_env
+from m2ac.envs.world import World
 from m2ac.runs.directory import RunDirectory
+from m2ac.runs.policy import policy_of_run
 from m2ac.settings import override, to_dict
 
 COMMAND = str(Path(sys.executable).with_name("m2ac"))
@@ -321,10 +324,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_a_run_keeps_the_policy_of_its_best_evaluation(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    returns: dict[int, dict[int, float]] = {}
+    with (run / "evals.csv").open() as file:
+        for row in csv.DictReader(file):
+            returns.setdefault(int(row["step"]), {})[int(row["episode"])] = float(row["return"])
+    best = max(returns.values(), key=lambda each: sum(each.values()) / len(each))
+    config = RunDirectory.read(run).config
+    with closing(World(make_env("Pendulum-v1"), seed=config.seed, stream="eval")) as world:
+        policy = policy_of_run(run, config, best=True)
+        assert {number: world.play(policy, number).total for number in best} == best
+    capsys.readouterr()
+    assert main(["eval", str(run), "--episodes", "1", "--best"]) == 0
+    assert "mean return" in capsys.readouterr().out
+
+
 def test_a_run_leaves_everything_behind(run: Path) -> None:
     names = {p.name for p in run.iterdir()}
     files = "config.json environment.json metrics.jsonl evals.csv learning_curve.png policy.safetensors DONE"
-    assert names == {*files.split(), "tensorboard", "checkpoints", "lock"}
+    assert names == {*files.split(), "best_policy.safetensors", "tensorboard", "checkpoints", "lock"}
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
     assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-0000000100"]

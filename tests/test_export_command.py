@@ -1,6 +1,8 @@
 """`m2ac export`: all files of an export or none, what is refused, what is printed."""
 
+import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +94,24 @@ def test_a_directory_of_the_user_is_left_alone(theirs: str, tmp_path: Path, caps
     assert listing(out) == {theirs: b"mine"}
 
 
+def test_the_best_policy_is_exported_with_its_step_and_score(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run")
+    shutil.copy(run / "policy.safetensors", run / "best_policy.safetensors")
+    rows = [(100, 0, -5.0), (100, 1, -7.0), (200, 2, -1.0), (200, 3, -3.0), (300, 4, -8.0)]
+    lines = [f"{step},{episode},1,{total},200,0.1" for step, episode, total in rows]
+    (run / "evals.csv").write_text("\n".join(["step,episode,seed,return,length,seconds", *lines]) + "\n")
+    assert main(["export", str(run), "--formats", "numpy", "--best"]) == 0
+    record = json.loads((run / "export" / "export.json").read_text())
+    assert (record["step"], record["mean_return"]) == (200, -2.0)
+    assert "Its evaluation, the best of the run, at step 200" in (run / "export" / "README.md").read_text()
+
+
 # What is refused
+
+
+def test_a_run_without_an_evaluation_has_no_best_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(a_run(tmp_path / "run")), "--best"]) == 1
+    assert "has no best_policy.safetensors: no evaluation has ended yet; continue the training" in one_line(capsys)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ import sys
 from dataclasses import dataclass
 
 from m2ac.cli.parsing import confirmed_env, parse
-from m2ac.cli.training import OfRun
+from m2ac.cli.training import OfPolicy
 from m2ac.config import LIVE
 from m2ac.escaping import visible
 from m2ac.runs.caching import prepare_jax
 
 
 @dataclass(frozen=True)
-class Exporting(OfRun):
+class Exporting(OfPolicy):
     """Write a trained run's policy, its mean action in the environment's units, for use without m2ac."""
 
     out: str | None = None
@@ -34,7 +34,7 @@ def export(args: list[str]) -> int:
     env = run.config.env
     if wanted.env is not None or env != LIVE:
         env = confirmed_env(env, wanted.env, where=f"the run {wanted.run!r}")
-    done = export_run(wanted.run, env=env, out=wanted.out, formats=formats)
+    done = export_run(wanted.run, env=env, out=wanted.out, formats=formats, best=wanted.best)
     for name, verdict in done.export.verdicts.items():
         size = sum(len(done.export.files[file]) for file in FILES[name])
         print(

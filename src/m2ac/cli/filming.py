@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from m2ac.cli.parsing import confirmed_env, parse
-from m2ac.cli.training import OfRun
+from m2ac.cli.training import OfPolicy
 from m2ac.escaping import visible
 from m2ac.settings import ConfigError, check
 
 
 @dataclass(frozen=True)
-class Video(OfRun):
+class Video(OfPolicy):
     """Film a trained run that acts with its mean action."""
 
     episodes: int = 1
@@ -50,9 +50,8 @@ def video(args: list[str]) -> int:
     out = run.path / FILM if wanted.out is None else Path(wanted.out)
     kind = _kind_of(out)
     tell = functools.partial(print, file=sys.stderr, flush=True)
-    film = make_film(
-        run.path, env=env, episodes=wanted.episodes, seed=wanted.seed, length=wanted.length, kind=kind, tell=tell
-    )
+    how = {"episodes": wanted.episodes, "seed": wanted.seed, "length": wanted.length, "best": wanted.best}
+    film = make_film(run.path, env=env, kind=kind, tell=tell, **how)
     write_film(out, film)
     for number, played in enumerate(film.episodes):
         print(

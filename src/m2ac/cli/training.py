@@ -75,7 +75,15 @@ def _execute(config: RunConfig, *, lengthens: bool = False) -> int:
 
 
 @dataclass(frozen=True)
-class Evaluation(OfRun):
+class OfPolicy(OfRun):
+    """What a command about a run's policy begins with."""
+
+    best: bool = False
+    """Take the policy of the run's best evaluation, not the one that was saved last."""
+
+
+@dataclass(frozen=True)
+class Evaluation(OfPolicy):
     """Score a trained run with its mean action."""
 
     episodes: int = 10
@@ -96,11 +104,11 @@ def evaluate(args: list[str]) -> int:
     from m2ac.envs import make_env
     from m2ac.envs.world import World
     from m2ac.runs.directory import RunDirectory
-    from m2ac.runs.policy import FILE, load_policy, must_fit
+    from m2ac.runs.policy import must_fit, policy_of_run
 
     run = RunDirectory.read(wanted.run)
     env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
-    policy = load_policy(run.path / FILE, run.config)
+    policy = policy_of_run(run.path, run.config, best=wanted.best)
     world = World(make_env(env), seed=wanted.seed, stream="eval", step_timeout=run.config.step_timeout)
     must_fit(policy, world, run=run.path, env=env)
     returns: list[float] = []

@@ -94,7 +94,8 @@ def _origin(about: Mapping[str, Any]) -> str:
     if about.get("mean_return") is None:
         return told
     score = f"{about['mean_return']:.1f}"
-    return f"{told}\nIts last evaluation, at step {about['evaluated_at']}, had a mean return of {score}."
+    which = "evaluation, the best of the run" if about.get("best") else "last evaluation"
+    return f"{told}\nIts {which}, at step {about['evaluated_at']}, had a mean return of {score}."
 
 
 def _code(text: str) -> str:

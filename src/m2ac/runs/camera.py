@@ -13,7 +13,7 @@ from typing import IO, Any
 from m2ac.envs.film import RenderError, drawable, pace_of, shots
 from m2ac.envs.world import World
 from m2ac.runs.directory import RunDirectory
-from m2ac.runs.policy import FILE, load_policy, must_fit
+from m2ac.runs.policy import must_fit, policy_of_run
 from m2ac.settings import ConfigError, UserError
 
 Message = tuple[dict[str, Any], bytes]
@@ -46,7 +46,7 @@ def _send(pipe: IO[bytes], message: Message) -> None:
 
 def _filmed(wanted: Mapping[str, Any]) -> Iterator[Message]:
     run = RunDirectory.read(wanted["run"])
-    policy = load_policy(run.path / FILE, run.config)
+    policy = policy_of_run(run.path, run.config, best=wanted["best"])
     env = drawable(wanted["env"])
     world = World(env, seed=wanted["seed"], stream="eval", step_timeout=run.config.step_timeout)
     must_fit(policy, world, run=run.path, env=wanted["env"])

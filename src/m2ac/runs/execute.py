@@ -27,7 +27,7 @@ from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
 from m2ac.runs.experience import Experience, Past
-from m2ac.runs.policy import FILE, save_policy
+from m2ac.runs.policy import BEST, FILE, save_policy
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError
@@ -202,9 +202,12 @@ class _Run:
                     "seconds": round(self.elapsed, 3),
                 }
             )
+        mean = float(np.mean([row["return"] for row in rows]))
+        if mean >= max(self.returns, default=mean):  # before it is logged: then a kill in between repeats both
+            save_policy(self.directory.path / BEST, policy)
         self.evals += rows
         self.directory.append_evals(rows)
-        self.returns.append(float(np.mean([row["return"] for row in rows])))
+        self.returns.append(mean)
         self.curve(step, {"eval/return": self.returns[-1]})
         return True
 

@@ -21,7 +21,7 @@ from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.environment import versions
 from m2ac.runs.loop import read_loop
-from m2ac.runs.policy import FILE, load_policy, must_fit
+from m2ac.runs.policy import must_fit, policy_of_run
 from m2ac.settings import ConfigError
 
 OUT = "export"
@@ -50,17 +50,24 @@ def export_run(
     env: str,
     out: str | os.PathLike[str] | None = None,
     formats: Iterable[str] = ("numpy",),
+    best: bool = False,
 ) -> Exported:
-    """Export the policy of a run; `env` is its environment, which the user has confirmed where it imports a module.
+    """Export the policy of a run, the last or the `best`.
 
-    A control loop is nowhere to be played, so its policy is compared on the observations that it had.
+    `env` is the run's environment, which the user has confirmed where it imports a module. A control loop is nowhere to
+    be played, so its policy is compared on the observations that it had.
     """
     chosen = check_formats(formats)
     run = RunDirectory.read(path)
-    policy = load_policy(run.path / FILE, run.config)
+    policy = policy_of_run(run.path, run.config, best=best)
     made, seen = (Nowhere(*read_loop(run.path)), _observed(run)) if env == LIVE else (make_env(env), None)
     world = World(made, seed=SEED, stream="eval", step_timeout=run.config.step_timeout)
-    about = {"env": run.config.env, "algo": run.config.algo, "run": run.path.absolute().name, **_progress(run)}
+    about = {
+        "env": run.config.env,
+        "algo": run.config.algo,
+        "run": run.path.absolute().name,
+        **_progress(run, best=best),
+    }
     try:
         must_fit(policy, world, run=run.path, env=env)
         place = run.path / OUT if out is None else Path(out)
@@ -116,18 +123,24 @@ def _observed(run: RunDirectory) -> NDArray[np.float32]:
     return found.state.scaling.undo(seen) if isinstance(found.state, State) else seen
 
 
-def _progress(run: RunDirectory) -> dict[str, Any]:
-    """At which step the policy was saved, and what the last evaluation until then found."""
+def _progress(run: RunDirectory, *, best: bool) -> dict[str, Any]:
+    """Of which step the policy is, and what its evaluation, or the last one until then, found."""
     step = checkpoint.steps_saved(run.checkpoints)
     try:
-        rows = [row for row in run.read_evals() if step is None or row["step"] <= step]
+        rows = [row for row in run.read_evals() if best or step is None or row["step"] <= step]
     except ConfigError:  # of a damaged log; the policy can be exported all the same
         rows = []
     if not rows:
-        return {"step": step}
-    last = max(row["step"] for row in rows)
-    returns = [row["return"] for row in rows if row["step"] == last]
-    return {"step": step, "evaluated_at": last, "mean_return": sum(returns) / len(returns)}
+        return {} if best else {"step": step}
+    returns: dict[int, list[float]] = {}
+    for row in rows:
+        returns.setdefault(row["step"], []).append(row["return"])
+    means = {at: sum(each) / len(each) for at, each in returns.items()}
+    if not best:
+        last = max(means)
+        return {"step": step, "evaluated_at": last, "mean_return": means[last]}
+    at = max(means, key=lambda at: (means[at], at))
+    return {"step": at, "evaluated_at": at, "mean_return": means[at], "best": True}
 
 
 def _write(out: Path, files: Mapping[str, bytes]) -> None:

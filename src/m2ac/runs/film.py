@@ -75,15 +75,16 @@ def make_film(
     seed: int = SEED,
     length: float = LENGTH,
     kind: Kind = "webp",
+    best: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Film:
-    """The policy of the run in `path` acting with its mean action, up to `length` seconds of each episode.
+    """The last or `best` policy of the run in `path` acting with its mean action, up to `length` seconds per episode.
 
     `env` is the run's environment, which the user has confirmed where it imports a module. The same seed gives the same
     pictures. `tell` hears of every graphics library that does not work.
     """
     check_kind(kind)
-    wanted = {"run": os.fspath(path), "env": env, "episodes": episodes, "seed": seed, "length": length}
+    wanted = {"run": os.fspath(path), "env": env, "episodes": episodes, "seed": seed, "length": length, "best": best}
     failures = []
     for graphics in _choices():
         name = graphics or "the system's graphics"

@@ -16,7 +16,9 @@ from m2ac.runs.tensors import TensorsError, read_tensors, serialised
 from m2ac.scaling import Scaling
 from m2ac.settings import ConfigError, UserError
 
-FILE = "policy.safetensors"
+FILE, BEST = "policy.safetensors", "best_policy.safetensors"
+"""In a run directory: the policy that was saved last, and that of the best evaluation so far."""
+
 LARGEST = 2**30
 
 
@@ -66,6 +68,15 @@ def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
         return policy_of(read_tensors(path, at_most=LARGEST), config or AgentConfig())
     except (TensorsError, ValueError) as error:
         raise PolicyError(f"{path} {error}; continue the training, which writes it") from error
+
+
+def policy_of_run(run: Path, config: AgentConfig, *, best: bool = False) -> ActingPolicy:
+    """The policy that a run saved last, or that of its best evaluation."""
+    if best and not (run / BEST).exists():
+        raise PolicyError(
+            f"{run} has no {BEST}: no evaluation has ended yet; continue the training, or leave out --best"
+        )
+    return load_policy(run / (BEST if best else FILE), config)
 
 
 def policy_of_loop(run: Path, loop: Loop, config: AgentConfig) -> ActingPolicy | None:
