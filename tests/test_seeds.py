@@ -150,7 +150,7 @@ def explored(case: str, **settings: Any) -> tuple[list[State], ManySeeds]:
 
 
 def test_a_fit_that_stops_early_is_not_touched_by_the_others() -> None:
-    model = {"max_epochs": 60, "patience": 1, "patience_batches": 1, "batch_size": 16}
+    model = {"max_epochs": 60, "patience": 1, "patience_batches": 1, "batch_size": 16, "scale_targets": False}
     states, many = explored("m2ac", model={**model, "improvement": 0.1, "learning_rate": 0.003})
     config, real, keys = many.config.model, many._arrays.real, many._streams.fit
     assert many._arrays.dynamics is not None
