@@ -78,7 +78,7 @@ TASKS = (
     Foreign(MOON, 120_000, 1, 150.0, (*LANDER_AS_SAC, *UNSCALED)),
     Foreign(MOON, 20_000, 1, 150.0, (*LANDER_FROM_LOG, *UNSCALED)),
     Foreign(TANK, 4_000, 4, 180.0, ("--random-steps", "500")),
-    Foreign(SWING_UP, 10_000, 20, 700.0, AS_ADVISED),
+    Foreign(SWING_UP, 10_000, 20, 700.0, AS_ADVISED, longer=20_000),
     Foreign(MOON, 40_000, 5, 150.0, LANDER_LONGER),
     Foreign(MOON, 60_000, 2, 150.0, LANDER_THRESHOLD),
     Foreign(MOON, 20_000, 1, 150.0, LANDER_FROM_LOG),
