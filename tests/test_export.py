@@ -245,6 +245,17 @@ def test_a_weight_that_is_a_thousandth_off_is_noticed(name: str) -> None:
         verify.verify(name, wrong, agent_of(policy, UNIT), network, obs)
 
 
+def test_how_far_the_agent_is_from_itself_between_one_observation_and_a_batch() -> None:
+    network = network_of(a_policy(), UNIT)
+    obs = observations_around(some_observations(5))
+    far = {row.tobytes() for row in obs[EXTREME:]}
+
+    def act(given: np.ndarray) -> np.ndarray:
+        return np.full((*given.shape[:-1], 2), 0.5 if given.ndim == 2 else 0.5 - 0.1 * (given.tobytes() in far))
+
+    assert verify.own_difference(act, network, obs) == (0, pytest.approx(0.05))  # of a range of 2
+
+
 @pytest.mark.parametrize("spoil", [lambda a: a * np.nan, lambda a: a[..., :1], lambda a: a.astype(np.float64)])
 def test_actions_that_are_no_numbers_or_of_another_kind_are_noticed(spoil: Callable[[Any], Any]) -> None:
     policy = a_policy()

@@ -32,11 +32,18 @@ class MismatchError(UserError):
     """An exported policy that acts otherwise than the agent."""
 
 
+class Difference(NamedTuple):
+    """How far two policies are apart at most, relative to the range of the action."""
+
+    usual: float
+    at_extremes: float  # at observations with extreme numbers in them
+
+
 class Verdict(NamedTuple):
     """How an exported policy compares with the agent."""
 
-    difference: float  # the largest, relative to the range of the action, at usual observations
-    at_extremes: float  # and at those with extreme numbers in them
+    difference: float  # the largest, as in `Difference`
+    at_extremes: float
     median: float  # µs for one observation
     percentile_99: float
 
@@ -60,7 +67,7 @@ def verify(
     name: str, act: Act, agent: Act, network: Network, obs: NDArray[np.float32], *, reorders: bool = True
 ) -> Verdict:
     """Compare with the agent one by one and as a batch; `reorders` excuses what adding up in another order explains."""
-    expected = np.stack([agent(row) for row in obs]), agent(obs)
+    expected = _answers(agent, obs)
     for row in obs[:WARM_UP]:
         act(row)
     found, nanoseconds = [], []
@@ -75,7 +82,7 @@ def verify(
             raise MismatchError(
                 f"the {name} policy gives {action.dtype}{action.shape}, the agent {right.dtype}{right.shape}; {REPORT}"
             )
-        difference = np.abs(action.astype(np.float64) - right) / (2 * network.half)
+        difference = _apart(network, action, right)
         wrong = ~(difference <= allowed)  # NaN is wrong too
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
@@ -85,7 +92,25 @@ def verify(
             )
         largest = np.maximum(largest, difference.max(axis=1))
     median, slow = (float(np.percentile(nanoseconds, share)) / 1e3 for share in (50, 99))
-    return Verdict(float(largest[:EXTREME].max()), float(largest[EXTREME:].max()), median, slow)
+    return Verdict(*_summary(largest), median, slow)
+
+
+def _answers(act: Act, obs: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Its actions at each observation alone, and in a batch, whose sums are made in another order."""
+    return np.stack([act(row) for row in obs]), act(obs)
+
+
+def own_difference(act: Act, network: Network, obs: NDArray[np.float32]) -> Difference:
+    """How far a policy is from itself, between an observation alone and in a batch."""
+    return _summary(_apart(network, *_answers(act, obs)).max(axis=1))
+
+
+def _apart(network: Network, one: NDArray[Any], other: NDArray[Any]) -> F64:
+    return np.abs(one.astype(np.float64) - other) / (2 * network.half)
+
+
+def _summary(largest: F64) -> Difference:
+    return Difference(float(largest[:EXTREME].max()), float(largest[EXTREME:].max()))
 
 
 def _last_digit(network: Network) -> F64:
