@@ -79,7 +79,7 @@ def test_envs_lists_every_task(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[: len(TASKS)]] == list(TASKS)
-    assert "Any other Gymnasium id works" in lines[-1]
+    assert "Any other id works" in lines[-1]
 
 
 # Refusals

@@ -208,7 +208,8 @@ class RunConfig(AgentConfig):
             check(self.algo != "ppo", f"data has no meaning for algo=ppo, got {self.data}; use --algo m2ac or sac")
             at_least("steps", self.steps, 0, "0 learns from the data alone")
         else:
-            at_least("steps", self.steps, 3, "a run takes two random steps or more, and then some to learn")
+            remedy = "two are random, then it learns; with data, 0 learns from that alone"
+            at_least("steps", self.steps, 3, remedy)
         at_least("eval_every", self.eval_every, 1, "above steps, only after the random steps and at the end")
         at_least("eval_episodes", self.eval_episodes, 1, "to evaluate seldom raise eval_every")
         at_least("final_episodes", self.final_episodes, 1, "the run's score is their mean")

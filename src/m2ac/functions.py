@@ -25,7 +25,7 @@ def check_function(name: str, function: Any, world: World, *, kind: Literal["boo
         result = jax.eval_shape(lambda o, a, n: jnp.asarray(function(o, a, n)), obs, action, obs)
     except Exception as error:
         cause = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise ConfigError(f"{needed}; calling it raised {type(error).__name__}: {cause} {remedy}") from error
+        raise ConfigError(f"{needed}; calling it raised {type(error).__name__}: {cause}; {remedy}") from error
     right = jnp.bool_ if kind == "bool" else jnp.number
     if result.shape != () or not jnp.issubdtype(result.dtype, right):
         raise ConfigError(f"{needed}, got {result.dtype} of shape {result.shape}; {remedy}")

@@ -84,16 +84,37 @@ def _overridden(config: Any, values: Mapping[str, Any], prefix: str) -> Any:
     return dataclasses.replace(config, **changes)
 
 
+ELSEWHERE: Mapping[str, str] = {
+    "gamma": "discount",
+    "tau": "target_rate",
+    "ent_coef": "temperature",
+    "buffer_size": "capacity",
+    "learning_starts": "random_steps",
+    "gradient_steps": "updates_per_step",
+    "policy_kwargs": "hidden",
+    "n_steps": "rollout",
+    "n_epochs": "epochs",
+    "gae_lambda": "gae",
+    "clip_range": "clip",
+    "vf_coef": "critic_weight",
+    "max_grad_norm": "gradient_norm",
+}
+"""What stable-baselines3 calls a setting, and how it is called here."""
+
+
 def _no_setting(kind: Any, prefix: str, name: str) -> ConfigError:
     """The refusal of an unknown name, with the nearest known one, also where that is inside a group."""
-    inside = [
+    known, wanted = _hints(kind), ELSEWHERE.get(name, name)
+    found = [wanted] if wanted in known else []
+    found += [
         f"{group}.{f.name}"
-        for group, hint in _hints(kind).items()
+        for group, hint in known.items()
         if dataclasses.is_dataclass(hint)
         for f in dataclasses.fields(hint)
-        if f.name == name
+        if f.name == wanted
     ]
-    hint = f' Perhaps you meant "{inside[0]}"?' if inside else perhaps(name, [f.name for f in dataclasses.fields(kind)])
+    names = '" or "'.join(found)
+    hint = f' Perhaps you meant "{names}"?' if found else perhaps(name, known)
     group, dot, part = name.partition(".")
     if dot and dataclasses.is_dataclass(_hints(kind).get(group)):  # of a file, where groups are nested
         return ConfigError(f'there is no setting "{prefix}{name}"; write it as {{"{group}": {{"{part}": …}}}}')

@@ -12,7 +12,7 @@ from m2ac.settings import ConfigError, check
 def envs(args: list[str]) -> int:
     """`m2ac envs`."""
     if args and args[0] in ("-h", "--help"):
-        print("usage: m2ac envs\n\nLists the tasks known by name; any other Gymnasium id works too.")
+        print("usage: m2ac envs\n\nLists the tasks known by name; others with continuous actions work by their id.")
         return 0
     if args:
         raise ConfigError(f"m2ac envs takes no arguments, got {' '.join(args)!r}; leave them out")
@@ -23,7 +23,9 @@ def envs(args: list[str]) -> int:
         steps = task.defaults.get("steps", "")
         ends = "known" if task.terminated is not None else "learned"
         print(f"{task.name:{width}}  {task.env_id:32}  {steps:>7} steps  termination {ends:7}  {task.summary}")
-    print('\nAny other Gymnasium id works as well, also "package.module:Id-v0"; termination is then learned.')
+    print(
+        '\nAny other id works if its actions are continuous, also "package.module:Id-v0"; termination is then learned.'
+    )
     return 0
 
 

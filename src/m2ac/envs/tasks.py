@@ -228,6 +228,8 @@ def find_task(env_id: str) -> Task:
         hint = perhaps(plain_id, _makeable_ids())
         if colon:
             hint = hint.replace('"', f'"{module}:', 1)
+        else:
+            hint += f' If a module of yours registers it, write "my_module:{shortened(env_id)}".'
         if env_id.startswith("dm_control/"):
             hint = f' pip install "shimmy[dm-control]" and write "shimmy:{shortened(env_id)}".'
         raise ConfigError(f'no environment "{shortened(env_id)}".{hint} See m2ac envs.')
