@@ -166,7 +166,7 @@ def resealed(path: Path, **changes: Any) -> None:
         ({"bytes": {}}, "damaged"),
         ({"sha256": {checkpoint.STATE: "0" * 64}}, "SHA-256"),
         ({"sha256": {"../../etc/passwd": "0" * 64}}, "damaged"),
-        ({"schema": 1}, "has schema '1'; this version of m2ac reads 5; use the version that wrote it"),
+        ({"schema": 1}, "has schema '1'; this version of m2ac reads 3 to 5; use the version that wrote it"),
         ({"schema": "9" * 10_000}, "has schema"),
         ({"config": {"env": "x", "stepz": 3}}, "damaged"),
         ({"config": []}, "damaged"),

@@ -420,6 +420,18 @@ def test_a_configuration_file_gives_what_was_asked_for_and_not_what_it_came_to(r
     assert args == ["--steps", "200"]
 
 
+def test_a_configuration_file_of_an_earlier_version_means_what_it_meant_then(run: Path, tmp_path: Path) -> None:
+    written = json.loads((run / "config.json").read_text())
+    written["asked"]["model"]["min_log_variance"] = -10.0
+    del written["asked"]["model"]["scale_targets"]
+    file = tmp_path / "config.json"
+    for values, scaled in ((written, False), ({"model": {"min_log_variance": -10.0}}, None)):
+        file.write_text(json.dumps(values))
+        _, default = with_config_file(["--config", str(file)])
+        assert default is not None
+        assert (default.model.scale_targets, default.model.min_log_variance) == (scaled, -10.0)
+
+
 def test_settings_of_another_run_are_refused_in_its_directory(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *SHORT, "--seed", "4", "--out", str(run)]) == 2
     assert "seed is 0 there and 4 here" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import pytest
 from m2ac.cli.parsing import parse
 from m2ac.config import ASKED, RunConfig
 from m2ac.learner_config import PPOConfig
+from m2ac.model_config import ModelConfig
 from m2ac.resolving import resolve
 from m2ac.runs.collecting import collect, find_runs, read_record
 from m2ac.settings import ConfigError, to_dict
@@ -46,12 +47,25 @@ def test_what_a_task_or_a_default_gives_is_nothing_that_was_asked_for(tmp_path):
     assert read_record(make_run(tmp_path / "b", algo="mbpo", horizon=1)).settings == ""
 
 
+def test_runs_with_and_without_scaled_targets_are_told_apart_and_like_ones_of_two_versions_are_not(tmp_path):
+    scaled = make_run(tmp_path / "a", model=ModelConfig(scale_targets=True))
+    assert read_record(scaled).settings == "model.scale_targets=True"
+    unlike_now = "model.min_log_variance=-10.0 model.scale_targets=False"
+    for env, settings in (("HalfCheetah-v5", ""), ("Reacher-v5", unlike_now)):
+        path = make_run(tmp_path / env, env=env, model=ModelConfig(scale_targets=False, min_log_variance=-10.0))
+        written = json.loads((path / "config.json").read_text())
+        for model in (written["model"], written[ASKED]["model"]):  # as they were before there was such a setting
+            del model["scale_targets"]
+        (path / "config.json").write_text(json.dumps(written))
+        assert read_record(path).settings == settings
+
+
 @pytest.mark.parametrize(
     ("settings", "typed"),
     [
         ({"updates_per_step": 5}, "--updates-per-step 5"),
         ({"algo": "ppo", "ppo": PPOConfig(rollout=128, standardise=False)}, "--ppo.rollout 128 --ppo.no-standardise"),
-        ({"scale_observations": False}, "--scale-observations False"),
+        ({"scale_observations": True}, "--scale-observations True"),
         ({"tensorboard": False}, "--steps 1000"),  # which changes nothing of a run
     ],
 )

@@ -17,9 +17,11 @@ import pytest
 from tiny import TINY_SAC
 
 from m2ac.config import RunConfig
+from m2ac.envs.world import World
 from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import RunDirectory, longer
 from m2ac.runs.execute import execute
+from m2ac.runs.policy import BEST, read_evaluated
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError, override
 
@@ -113,6 +115,38 @@ def test_a_finished_run_made_longer_is_the_longer_run(whole: Any, tmp_path: Path
     assert execute(more, stream=io.StringIO(), lengthens=True).step == 60
     assert (tmp_path / "DONE-50").read_bytes() == summary
     assert left_by(tmp_path) == whole
+
+
+def test_the_best_policy_is_that_of_the_best_evaluation_also_where_the_log_no_longer_has_it(tmp_path: Path) -> None:
+    """The last evaluation of a finished run is cut when it goes on to more steps; its policy is still the best."""
+    play, scores = World.play, iter([1.0, 3.0, 2.0, 0.0, 9.0, 5.0])
+
+    def as_told(*args: Any) -> Any:
+        return play(*args)._replace(total=next(scores))
+
+    with mock.patch.object(World, "play", as_told):
+        assert run(tmp_path, steps=55).finished
+        assert read_evaluated(tmp_path / BEST) == (55, 9.0)
+        best = (tmp_path / BEST).read_bytes()
+        more = longer(replace(RunDirectory.read(tmp_path).config, out=str(tmp_path)), 60)
+        assert execute(more, stream=io.StringIO(), lengthens=True).step == 60
+    assert [row["return"] for row in RunDirectory.read(tmp_path).read_evals()] == [1.0, 3.0, 2.0, 0.0, 5.0]
+    assert (tmp_path / BEST).read_bytes() == best
+
+
+def test_a_run_that_begins_again_has_no_best_policy_of_its_first_life(tmp_path: Path) -> None:
+    assert run(tmp_path).finished
+    (tmp_path / "DONE").unlink()
+    shutil.rmtree(tmp_path / "checkpoints")
+    (tmp_path / BEST).write_bytes(b"damaged")
+    Doorbell.rings = 1
+    assert not run(tmp_path).finished
+    Doorbell.rings = 0
+    assert not (tmp_path / BEST).exists()
+    assert run(tmp_path).finished
+    found = read_evaluated(tmp_path / BEST)
+    assert found is not None
+    assert found.mean_return == max(row["return"] for row in RunDirectory.read(tmp_path).read_evals())
 
 
 def test_a_finished_run_that_cannot_go_on_is_left_as_it_is(tmp_path: Path) -> None:

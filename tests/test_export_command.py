@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_policies import a_run
+from small_policies import a_policy, a_run
 
 from m2ac.cli import main
 from m2ac.deploy import stablehlo
 from m2ac.deploy.formats import FILES
 from m2ac.runs import disk
+from m2ac.runs.policy import Evaluated, save_policy
 
 ALL = tuple(FILES)
 
@@ -96,10 +96,7 @@ def test_a_directory_of_the_user_is_left_alone(theirs: str, tmp_path: Path, caps
 
 def test_the_best_policy_is_exported_with_its_step_and_score(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run")
-    shutil.copy(run / "policy.safetensors", run / "best_policy.safetensors")
-    rows = [(100, 0, -5.0), (100, 1, -7.0), (200, 2, -1.0), (200, 3, -3.0), (300, 4, -8.0)]
-    lines = [f"{step},{episode},1,{total},200,0.1" for step, episode, total in rows]
-    (run / "evals.csv").write_text("\n".join(["step,episode,seed,return,length,seconds", *lines]) + "\n")
+    save_policy(run / "best_policy.safetensors", a_policy(sizes=(3, 1)), Evaluated(200, -2.0))
     assert main(["export", str(run), "--formats", "numpy", "--best"]) == 0
     record = json.loads((run / "export" / "export.json").read_text())
     assert (record["step"], record["mean_return"]) == (200, -2.0)
@@ -111,7 +108,7 @@ def test_the_best_policy_is_exported_with_its_step_and_score(tmp_path: Path) -> 
 
 def test_a_run_without_an_evaluation_has_no_best_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(a_run(tmp_path / "run")), "--best"]) == 1
-    assert "has no best_policy.safetensors: no evaluation has ended yet; continue the training" in one_line(capsys)
+    assert "has no best_policy.safetensors: no evaluation has ended in it yet, or none since" in one_line(capsys)
 
 
 @pytest.mark.parametrize(

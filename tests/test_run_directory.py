@@ -7,13 +7,14 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from m2ac.config import LIVE, RunConfig
-from m2ac.model_config import MaskConfig
+from m2ac.model_config import MaskConfig, ModelConfig
 from m2ac.runs.directory import EvalRow, Logged, RunDirectory, default_out, lengthen, longer
 from m2ac.runs.disk import DiskError, plain
 from m2ac.runs.environment import cpu_model, git_state
@@ -116,6 +117,18 @@ def test_other_settings_are_refused_and_each_is_named_with_both_values(run: RunD
         "steps is 3000 there and 4000 here; choose another --out or delete the directory"
     )
     assert RunDirectory.read(run.path).config.steps == 3000
+
+
+@pytest.mark.parametrize("env", ["Reacher-v5", LIVE])
+def test_what_was_left_open_and_came_to_something_else_in_an_earlier_version_says_how_to_go_on(env, tmp_path: Path):
+    asked = RunConfig(env=env, steps=3000)
+    before, now = (replace(asked, model=ModelConfig(min_log_variance=lowest)) for lowest in (-10.0, -4.0))
+    RunDirectory.open(tmp_path / "run", before, asked=asked).close()
+    remedy = "set model.min_log_variance=-10.0 to" if env == LIVE else f"m2ac resume {tmp_path / 'run'} goes on"
+    with pytest.raises(ConfigError, match=f"-10.0 there and -4.0 here; {remedy}"):
+        RunDirectory.open(tmp_path / "run", now, asked=asked)
+    with pytest.raises(ConfigError, match=r"-4\.0 here; choose another"):
+        RunDirectory.open(tmp_path / "run", now, asked=now)
 
 
 def test_a_directory_without_a_configuration_is_not_a_run(tmp_path: Path):

@@ -13,8 +13,10 @@ from test_rollout import adding_ensemble, imagine
 from tiny import TINY, TINY_SAC, arguments
 
 from m2ac.cli import main
+from m2ac.cli.parsing import parse
+from m2ac.config import RunConfig
 from m2ac.dynamics.ensemble import init_ensemble
-from m2ac.model_config import ModelConfig
+from m2ac.model_config import MaskConfig, ModelConfig
 from m2ac.report import trust_pictures
 from m2ac.report.trust_page import trust_page
 from m2ac.trust import calibration, places, ranking, suggest, telling
@@ -76,7 +78,7 @@ def measured(**changes) -> Measured:
     return defaults._replace(**changes)
 
 
-ABOUT = About("runs/x", "Walk", "m2ac", 100, 1, "rate 0.5", "ovr", True, (Played(1, -3.0, STEPS),) * EPISODES)
+ABOUT = About("runs/x", "Walk", "m2ac", 100, 1, "rate 0.5", True, "ovr", True, (Played(1, -3.0, STEPS),) * EPISODES)
 
 
 # What a score is worth as a mask
@@ -344,11 +346,26 @@ def test_the_page_is_whole_whatever_was_measured():
         assert all("\n" not in line for line in telling.lines(found))
 
 
-@pytest.mark.parametrize(("rate", "typed"), [(1.0, "--mask.rule all"), (0.35, "--mask.rate 0.35")])
-def test_where_nothing_is_worth_dropping_no_mask_is_suggested_and_so_no_penalty(rate, typed):
-    found = find(measured(), ABOUT, Rule())
+RUNS_OWN = [
+    MaskConfig(),
+    MaskConfig(rate=0.8, penalty=0.01),
+    MaskConfig(rule="threshold"),
+    MaskConfig(rule="all", penalty=0.5),
+]
+
+
+@pytest.mark.parametrize("own", RUNS_OWN)
+@pytest.mark.parametrize("rate", [1.0, 0.35])
+def test_the_suggestion_can_be_typed_whatever_mask_the_run_itself_had(own, rate):
+    found = find(measured(), ABOUT._replace(ranks=own.rule == "rank", score="gjs"), Rule())
     suggestion = found.suggestion._replace(rate=suggest.Estimate(rate, None))
-    assert telling.options(found._replace(suggestion=suggestion)).endswith(typed)
+    typed = telling.options(found._replace(suggestion=suggestion))
+    mask = parse(RunConfig, typed.split(), "m2ac train", default=RunConfig(mask=own)).mask
+    if rate == 1:  # nothing is worth dropping, and so there is nothing to pay for either
+        assert mask.is_idle
+    else:
+        assert (mask.rule, mask.rate) == ("rank", 0.35)
+        assert mask.uncertainty == (own.uncertainty if own.rule == "rank" else "gjs")
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ class ModelConfig:
         check(
             self.min_log_variance is None or self.min_log_variance < self.max_log_variance,
             f"model.min_log_variance must be below model.max_log_variance ({self.max_log_variance}), "
-            f"got {self.min_log_variance}; lower it",
+            f"got {self.min_log_variance}; lower it, or raise model.max_log_variance",
         )
 
     @property

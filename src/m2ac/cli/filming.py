@@ -24,7 +24,8 @@ class Video(OfPolicy):
     length: float = 10.0
     """Seconds of each episode at most, in the time of the task; the film has 60 at most."""
     out: str | None = None
-    """File to write, which ends in .webp, .gif or .mp4; the default is film.webp in the run directory."""
+    """File to write, which ends in .webp, .gif or .mp4; the default is film.webp in the run directory,
+    best_film.webp with --best."""
 
     def __post_init__(self) -> None:
         check(self.episodes >= 1, f"episodes must be at least 1, got {self.episodes}; one is the default")
@@ -47,7 +48,7 @@ def video(args: list[str]) -> int:
     )
     run = RunDirectory.read(wanted.run)
     env = confirmed_env(run.config.env, wanted.env, where=f"the run {wanted.run!r}")
-    out = run.path / FILM if wanted.out is None else Path(wanted.out)
+    out = run.path / (f"best_{FILM}" if wanted.best else FILM) if wanted.out is None else Path(wanted.out)
     kind = _kind_of(out)
     tell = functools.partial(print, file=sys.stderr, flush=True)
     how = {"episodes": wanted.episodes, "seed": wanted.seed, "length": wanted.length, "best": wanted.best}

@@ -9,6 +9,7 @@ from contextlib import redirect_stderr
 from typing import Any
 
 from m2ac.config import ASKED, LIVE, RunConfig
+from m2ac.resolving import as_written
 from m2ac.settings import ConfigError, check, from_dict
 
 
@@ -102,7 +103,7 @@ def _config_file(path: str) -> Any:
         raise ConfigError(f"--config {path} is not JSON: {error}; {remedy}") from None
     if isinstance(values, dict):
         # What was asked for, not what it came to: with another task or algorithm that would come to something else.
-        values = values.get(ASKED, values)
+        values = as_written(values[ASKED]) if ASKED in values else values
     if isinstance(values, dict):
         values.pop("out", None)  # the file's run has that directory
     return values

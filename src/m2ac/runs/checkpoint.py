@@ -163,8 +163,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} is not the manifest of an m2ac checkpoint; {_WHERE}")
     if manifest.get("schema") not in (SCHEMA, BEFORE_SCALED_TARGETS, BEFORE_SCALING):
         raise CheckpointError(
-            f"{file} has schema {str(manifest.get('schema'))[:20]!r}; this version of m2ac reads {SCHEMA}; "
-            f"use the version that wrote it"
+            f"{file} has schema {str(manifest.get('schema'))[:20]!r}; this version of m2ac reads {BEFORE_SCALING} to "
+            f"{SCHEMA}; use the version that wrote it"
         )
     try:
         whole = _sealed({name: value for name, value in manifest.items() if name != "digest"}) == text

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from m2ac.config import ASKED, AgentConfig, RunConfig
+from m2ac.envs import find_task
 from m2ac.report.records import Record
-from m2ac.resolving import resolve
+from m2ac.resolving import as_written, resolve
 from m2ac.runs import disk
 from m2ac.runs.directory import LARGEST_CONFIG, MAY_DIFFER, RunDirectory
 from m2ac.settings import ConfigError, check, flat, from_dict, to_dict
@@ -117,19 +118,26 @@ def read_record(path: Path, *, name: str | None = None) -> Record:
 def _apart(asked: Any, config: RunConfig) -> dict[str, Any]:
     """The settings by dotted name that were asked for and are not what such a run has anyway."""
     try:
-        given = from_dict(RunConfig, asked) if isinstance(asked, Mapping) else config
+        given = from_dict(RunConfig, as_written(asked)) if isinstance(asked, Mapping) else config
     except ConfigError:
         given = config
     # Not a whole run, whose steps may be too few for what is usual, such as PPO's rollout.
     plain = AgentConfig(algo=config.algo, horizon=given.horizon)
-    # What comes from the task differs from this, but nobody asked for it.
-    usual = flat(to_dict(resolve(plain, {}, action_dim=1, steps=config.steps or SOME)))
+    usual = flat(to_dict(resolve(plain, _task_values(config.env), action_dim=1, steps=config.steps or SOME)))
     default, wanted, came_to = (flat(to_dict(each)) for each in (RunConfig(), given, config))
     return {
         name: value
         for name, value in wanted.items()
         if name not in NAMED and value != default[name] and came_to[name] != usual.get(name)
     }
+
+
+def _task_values(env: str) -> Mapping[str, Any]:
+    """What the task sets; nothing where only a module of the user's, which a report does not import, knows it."""
+    try:
+        return {} if ":" in env else find_task(env).defaults
+    except ConfigError:  # it is not installed here
+        return {}
 
 
 def _command(config: RunConfig, apart: Mapping[str, Any]) -> str:

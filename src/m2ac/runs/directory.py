@@ -135,6 +135,11 @@ class RunDirectory:
         with disk.writing(self.path, ROOM):
             disk.write_atomically(self.path / DATA, dump_json([dict(source) for source in sources], indent=2))
 
+    def remove(self, name: str) -> None:
+        """Delete a file that a run which begins again has not made yet."""
+        with disk.writing(self.path, ROOM):
+            (self.path / name).unlink(missing_ok=True)
+
     def append_metrics(self, metrics: Mapping[str, Any]) -> None:
         """One line of `metrics.jsonl`; needs a "step", by which a resumed run cuts the file back."""
         values = plain(metrics)
@@ -188,7 +193,7 @@ class RunDirectory:
     def _check_or_write_config(self, asked: RunConfig | None, *, write: bool) -> None:
         stored = self.path / "config.json"
         if stored.is_symlink() or stored.exists():
-            _must_equal(self.path, _read_config(self.path), self.config)
+            _must_equal(self.path, _read_config(self.path), self.config, asked or self.config)
             return
         self._must_be_empty()
         if write:
@@ -340,11 +345,16 @@ def lengthen(path: str | os.PathLike[str], config: RunConfig) -> None:
         disk.write_atomically(directory / "config.json", dump_json(values, indent=2))
 
 
-def _must_equal(path: Path, stored: RunConfig, wanted: RunConfig) -> None:
-    old, new = flat(plain(to_dict(stored))), flat(plain(to_dict(wanted)))
+def _must_equal(path: Path, stored: RunConfig, wanted: RunConfig, asked: RunConfig) -> None:
+    old, new, given = (flat(plain(to_dict(each))) for each in (stored, wanted, asked))
     differing = [name for name in new if old[name] != new[name] and name not in MAY_DIFFER]
-    if differing:
-        each = ", ".join(f"{name} is {old[name]!r} there and {new[name]!r} here" for name in differing)
-        more = {"steps"} <= set(differing) <= OF_LENGTH and new["steps"] > old["steps"] and stored.env != LIVE
-        go_on = f"m2ac resume {shlex.quote(str(path))} --steps {new['steps']} goes on with it, or " if more else ""
-        raise ConfigError(f"{str(path)!r} holds a run with other settings: {each}; {go_on}{_ANOTHER}")
+    if not differing:
+        return
+    each = ", ".join(f"{name} is {old[name]!r} there and {new[name]!r} here" for name in differing)
+    resume, way_on = f"m2ac resume {shlex.quote(str(path))}", ""
+    if all(given[name] is None for name in differing):  # what was left open came to something else in its version
+        settings = ", ".join(f"{name}={old[name]!r}" for name in differing)
+        way_on = f"set {settings} to go on with it, or " if stored.env == LIVE else f"{resume} goes on with it, or "
+    elif {"steps"} <= set(differing) <= OF_LENGTH and new["steps"] > old["steps"] and stored.env != LIVE:
+        way_on = f"{resume} --steps {new['steps']} goes on with it, or "
+    raise ConfigError(f"{str(path)!r} holds a run with other settings: {each}; {way_on}{_ANOTHER}")

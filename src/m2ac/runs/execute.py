@@ -1,6 +1,7 @@
 """One run from its configuration to its picture, continued where it was left."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
 from m2ac.runs.experience import Experience, Past
-from m2ac.runs.policy import BEST, FILE, save_policy
+from m2ac.runs.policy import BEST, FILE, Evaluated, read_evaluated, save_policy
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError
@@ -64,6 +65,8 @@ class _Run:
         self.saved_step = self.training.step
         self.evals = directory.read_evals()
         self.returns = _mean_returns(self.evals)
+        best = read_evaluated(directory.path / BEST)  # maybe of an evaluation that is to come again, or was cut
+        self.best = max(self.returns, default=-math.inf) if best is None else best.mean_return
         self.tensorboard: TensorBoard | None = None
         if config.tensorboard:
             self.tensorboard = TensorBoard(directory.path / "tensorboard", from_step=self.training.step + 1)
@@ -89,6 +92,7 @@ class _Run:
             if self.directory.read_evals():
                 self.display.message("no checkpoint is left of this run, so it starts again from its first step")
             self.directory.cut_back(Logged(0, 0))
+            self.directory.remove(BEST)
             return training
         assert self.config.replay.capacity is not None
         training.make_room(self.config.replay.capacity)  # more than there was, if the run has been lengthened
@@ -203,8 +207,9 @@ class _Run:
                 }
             )
         mean = float(np.mean([row["return"] for row in rows]))
-        if mean >= max(self.returns, default=mean):  # before it is logged: then a kill in between repeats both
-            save_policy(self.directory.path / BEST, policy)
+        if mean >= self.best:  # before it is logged: then a kill in between repeats both
+            self.best = mean
+            save_policy(self.directory.path / BEST, policy, Evaluated(step, mean))
         self.evals += rows
         self.directory.append_evals(rows)
         self.returns.append(mean)

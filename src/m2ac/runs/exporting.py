@@ -21,7 +21,7 @@ from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.environment import versions
 from m2ac.runs.loop import read_loop
-from m2ac.runs.policy import must_fit, policy_of_run
+from m2ac.runs.policy import BEST, must_fit, policy_of_run, read_evaluated
 from m2ac.settings import ConfigError
 
 OUT = "export"
@@ -125,22 +125,19 @@ def _observed(run: RunDirectory) -> NDArray[np.float32]:
 
 def _progress(run: RunDirectory, *, best: bool) -> dict[str, Any]:
     """Of which step the policy is, and what its evaluation, or the last one until then, found."""
+    if best:
+        found = read_evaluated(run.path / BEST)
+        return {} if found is None else {"evaluated_at": found.step, **found._asdict(), "best": True}
     step = checkpoint.steps_saved(run.checkpoints)
     try:
-        rows = [row for row in run.read_evals() if best or step is None or row["step"] <= step]
+        rows = [row for row in run.read_evals() if step is None or row["step"] <= step]
     except ConfigError:  # of a damaged log; the policy can be exported all the same
         rows = []
     if not rows:
-        return {} if best else {"step": step}
-    returns: dict[int, list[float]] = {}
-    for row in rows:
-        returns.setdefault(row["step"], []).append(row["return"])
-    means = {at: sum(each) / len(each) for at, each in returns.items()}
-    if not best:
-        last = max(means)
-        return {"step": step, "evaluated_at": last, "mean_return": means[last]}
-    at = max(means, key=lambda at: (means[at], at))
-    return {"step": at, "evaluated_at": at, "mean_return": means[at], "best": True}
+        return {"step": step}
+    last = rows[-1]["step"]
+    returns = [row["return"] for row in rows if row["step"] == last]
+    return {"step": step, "evaluated_at": last, "mean_return": sum(returns) / len(returns)}
 
 
 def _write(out: Path, files: Mapping[str, bytes]) -> None:

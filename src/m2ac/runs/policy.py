@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,15 @@ from m2ac.settings import ConfigError, UserError
 FILE, BEST = "policy.safetensors", "best_policy.safetensors"
 """In a run directory: the policy that was saved last, and that of the best evaluation so far."""
 
+EVALUATION = "evaluation."
 LARGEST = 2**30
+
+
+class Evaluated(NamedTuple):
+    """What a policy came to in an evaluation of its run."""
+
+    step: int
+    mean_return: float
 
 
 class PolicyError(UserError):
@@ -38,7 +47,7 @@ def policy_arrays(policy: ActingPolicy) -> dict[str, np.ndarray]:
 
 def policy_of(arrays: Mapping[str, np.ndarray], config: AgentConfig) -> ActingPolicy:
     """The inverse of `policy_arrays`; a ValueError where they are not of a policy."""
-    layers = {name: array for name, array in arrays.items() if not name.startswith("scaling.")}
+    layers = {name: array for name, array in arrays.items() if not name.startswith(("scaling.", EVALUATION))}
     names = [f"{i}.{part}" for i in range(len(layers) // 2) for part in ("weight", "bias")]
     if not layers or set(names) != set(layers):
         raise ValueError("holds no policy")
@@ -56,10 +65,11 @@ def policy_of(arrays: Mapping[str, np.ndarray], config: AgentConfig) -> ActingPo
     return acting_policy(config, pairs, Scaling(shift=scaling[0], scale=scaling[1], settled=np.bool_(True)))
 
 
-def save_policy(path: Path, policy: ActingPolicy) -> None:
-    """Write the policy alone."""
+def save_policy(path: Path, policy: ActingPolicy, evaluated: Evaluated | None = None) -> None:
+    """Write the policy alone, with what it came to where that is known."""
+    about = {} if evaluated is None else {EVALUATION + n: np.array(value) for n, value in evaluated._asdict().items()}
     with disk.writing(path, "make room there or choose another place"):
-        disk.write_atomically(path, serialised(policy_arrays(policy)))
+        disk.write_atomically(path, serialised(policy_arrays(policy) | about))
 
 
 def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
@@ -70,11 +80,22 @@ def load_policy(path: Path, config: AgentConfig | None = None) -> ActingPolicy:
         raise PolicyError(f"{path} {error}; continue the training, which writes it") from error
 
 
+def read_evaluated(path: Path) -> Evaluated | None:
+    """What the policy in the file came to; None where there is no such file, or none that says so."""
+    try:
+        arrays = read_tensors(path, at_most=LARGEST)
+        step, mean = (arrays[EVALUATION + name] for name in Evaluated._fields)
+        return Evaluated(int(step), float(mean))
+    except (TensorsError, KeyError, TypeError):
+        return None
+
+
 def policy_of_run(run: Path, config: AgentConfig, *, best: bool = False) -> ActingPolicy:
     """The policy that a run saved last, or that of its best evaluation."""
     if best and not (run / BEST).exists():
         raise PolicyError(
-            f"{run} has no {BEST}: no evaluation has ended yet; continue the training, or leave out --best"
+            f"{run} has no {BEST}: no evaluation has ended in it yet, or none since that file is kept; continue the "
+            f"training, or leave out --best"
         )
     return load_policy(run / (BEST if best else FILE), config)
 

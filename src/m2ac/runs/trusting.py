@@ -89,6 +89,7 @@ def examine(run: RunDirectory, wanted: Wanted, *, env: str, tell: Callable[[str]
         step=found.state.counters.steps,
         horizon=config.horizon or 1,
         mask=_mask_in_words(config.mask),
+        ranks=config.mask.rule == "rank",
         score=config.mask.uncertainty,
         sampled=wanted.sampled,
         played=played,

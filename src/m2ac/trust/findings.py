@@ -38,6 +38,7 @@ class About(NamedTuple):
     step: int  # of the training, where the checkpoint was written
     horizon: int  # the run's own
     mask: str  # the run's own, in words
+    ranks: bool  # whether that keeps the best by rank
     score: str  # by which its mask ranks, or would rank
     sampled: bool  # whether actions were drawn, as in training
     played: tuple[Played, ...]

@@ -79,8 +79,11 @@ def between(interval: Interval | None, form: str) -> str:
 def options(found: Findings) -> str:
     """The suggestion as it is typed."""
     horizon, rate = found.suggestion.horizon.value, found.suggestion.rate.value
-    # A score by which nothing is worth dropping is no reason for a penalty either, which a rate of 1 alone would leave.
-    mask = "--mask.rule all" if rate == 1 else f"--mask.rate {rate:g}"
+    # With all that the run's own settings, which --config may bring in, would say otherwise. A score by which nothing
+    # is worth dropping is no reason for a penalty either.
+    mask = "--mask.rule all --mask.rate 1 --mask.penalty 0" if rate == 1 else f"--mask.rate {rate:g}"
+    if rate < 1 and not found.about.ranks:
+        mask = f"--mask.rule rank {mask} --mask.uncertainty {found.about.score}"
     return f"--horizon {max(1, int(horizon))} {mask}"
 
 
