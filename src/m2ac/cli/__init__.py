@@ -31,7 +31,7 @@ USAGE = """\
 m2ac: reinforcement learning that knows when to trust its model
 
   m2ac train [--env ID] [--algo m2ac|mbpo|sac|ppo|steve|mve|ddpg] [--horizon H] [--steps N] [--seed S] [--out DIR] …
-                     one run; with no argument a task that a laptop learns in under three minutes
+                     one run; with no argument a task that is learned in a few minutes
   m2ac resume RUN    continue a run that was stopped, as does the same train command; --steps N goes on for longer
   m2ac eval RUN      score a trained run
   m2ac video RUN     film a trained run
