@@ -10,7 +10,7 @@ from gradients import check_gradient
 from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics import fit as fits
 from m2ac.dynamics.ensemble import init_ensemble, member_outputs, predict, predict_drawn, soft_clamp
-from m2ac.dynamics.fit import ensemble_loss, examples_of, finish_fit, fit_slice, init_dynamics, start_fit
+from m2ac.dynamics.fit import UNCHANGING, ensemble_loss, examples_of, finish_fit, fit_slice, init_dynamics, start_fit
 from m2ac.model_config import ModelConfig
 from m2ac.replay import add_real, empty_real, take_real
 from m2ac.types import Transition
@@ -209,21 +209,33 @@ def test_scaled_targets_show_changes_below_the_smallest_deviation_that_a_model_b
 
 
 @pytest.mark.parametrize("constant", [0.0, 3.1, -1e4])
-def test_a_constant_reward_is_left_in_its_unit_and_predicted(constant):
+def test_a_constant_reward_is_predicted(constant):
     rows = experience(300)
     ensemble = _fitted_to(rows._replace(reward=jnp.full(300, constant)), SCALED)
-    assert float(ensemble.target_std[0]) == 1.0
+    assert float(ensemble.target_std[0]) == pytest.approx(UNCHANGING)
     prediction, _ = predict(ensemble, rows.obs, rows.action)
     np.testing.assert_allclose(prediction.mean[..., 0], constant, rtol=1e-4, atol=0.2)
 
 
-def test_changes_that_are_rounding_errors_are_left_in_the_unit_of_the_observation():
+def test_what_never_changes_is_expected_to_stay_as_surely_as_without_scaled_targets():
+    rows = experience(300)
+    goal = 0.1 * np.repeat(np.random.default_rng(0).normal(size=6), 50)  # another in each of six episodes
+    rows = rows._replace(obs=rows.obs.at[:, 1].set(goal), next_obs=rows.next_obs.at[:, 1].set(goal))
+
+    def doubt(config):
+        prediction, _ = predict(_fitted_to(rows, config), rows.obs, rows.action)
+        return float(np.median(np.sqrt(prediction.variance[..., 2])))
+
+    assert doubt(SCALED) < doubt(SMALL) < 0.01
+
+
+def test_changes_that_are_rounding_errors_are_none():
     rows = experience(300)
     noise = np.random.default_rng(0).normal(0.0, 1e-5, 300)
     rows = rows._replace(next_obs=rows.next_obs.at[:, 1].set(rows.obs[:, 1] + noise))  # 500 ± 30: 3e-5 is the least
     assert 0 < np.std(np.asarray(rows.next_obs - rows.obs)[:, 1]) < 3e-5
     fit = start_fit(fresh(), add_real(empty_real(300, 2, 1, slots=600), rows, jnp.int32(300)), SCALED, key=KEY)
-    assert float(fit.ensemble.target_std[2]) == 1.0
+    assert float(fit.ensemble.target_std[2]) == pytest.approx(UNCHANGING * float(fit.ensemble.input_std[1]))
     assert float(fit.ensemble.target_std[1]) < 0.1
 
 

@@ -35,6 +35,9 @@ SORTED_AT_LEAST = 4096
 MAX_INT32 = 2**31 - 1
 CONSTANT = 1e-6
 """A spread below this share of the size of a number is a rounding error of float32."""
+UNCHANGING = 0.05
+"""The unit of a target that has never changed, such as a goal's position within an episode, in spreads of the
+observation. A unit of a whole spread would allow for noise that drowns it: by exp(-4 / 2) at first."""
 
 
 class Dynamics(NamedTuple):
@@ -201,8 +204,9 @@ def _standardised(ensemble: Ensemble, real: Real, split: Split, *, targets: bool
     if not targets:
         return ensemble
     # What changes by less than a millionth of its own spread does not change: that is the rounding of float32.
-    least = jnp.zeros_like(ensemble.target_std).at[1:].set(CONSTANT * std[: ensemble.target_std.shape[0] - 1])
-    mean, std = _mean_and_std(target_of(real.rows), is_train, split.train, least)
+    own = jnp.ones_like(ensemble.target_std).at[1:].set(std[: ensemble.target_std.shape[0] - 1])
+    least = (CONSTANT * own).at[0].set(0.0)
+    mean, std = _mean_and_std(target_of(real.rows), is_train, split.train, least, constant=UNCHANGING * own)
     return ensemble._replace(target_mean=mean, target_std=std)
 
 
@@ -211,14 +215,16 @@ def _mean_and_std(
     is_train: Bool[Array, "N 1"],
     count: Int[Array, ""],
     least: Float[Array, "F"] | float = 0.0,
+    *,
+    constant: Float[Array, "F"] | float = 1.0,
 ) -> tuple[Float[Array, "F"], Float[Array, "F"]]:
-    """Of the train part; what is constant there, or has no more than the least spread, is left as it is."""
+    """Of the train part; what is constant there, or has no more than the least spread, gets the unit given for it."""
     mean = jnp.sum(jnp.where(is_train, numbers, 0.0), axis=0) / count
     variance = jnp.sum(jnp.where(is_train, jnp.square(numbers - mean), 0.0), axis=0) / count
     std = jnp.sqrt(variance)
     finite = jnp.isfinite(mean) & jnp.isfinite(std)
     # What is constant shows a spread of its rounding errors; dividing by that would blow up the smallest change.
-    std = jnp.where(std <= jnp.maximum(CONSTANT * (jnp.abs(mean) + CONSTANT), least), 1.0, std)
+    std = jnp.where(std <= jnp.maximum(CONSTANT * (jnp.abs(mean) + CONSTANT), least), constant, std)
     # Where numbers are so large that their squares overflow, the others of that kind are better left as they are.
     return jnp.where(finite, mean, 0.0), jnp.where(finite, std, 1.0)
 
