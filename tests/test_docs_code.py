@@ -101,7 +101,7 @@ robot, obs = Robot(), np.zeros(3, np.float32)
 """
 """What a reader has and a test has not."""
 
-PLACEHOLDERS = {"MyRobot-v0", "my_task:Heater-v0", "my_package.my_module:MyTask-v0"}
+PLACEHOLDERS = {"my_robot:MyRobot-v0", "my_task:Heater-v0", "my_package.my_module:MyTask-v0"}
 """Environments that stand for the reader's own."""
 
 ALLOWED = {
