@@ -196,6 +196,11 @@ def test_a_wrong_name_suggests_the_right_one(typed: str, meant: str) -> None:
     assert str(caught.value) == f'no environment "{typed}". Perhaps you meant "{meant}"? See m2ac envs.'
 
 
+def test_a_name_that_is_like_no_other_may_be_of_a_module_that_was_not_named() -> None:
+    with pytest.raises(ConfigError, match='If a module of yours registers it, write "my_module:Heater-v0"'):
+        find_task("Heater-v0")
+
+
 def test_names_of_ours_and_of_gymnasium_lead_to_their_tasks() -> None:
     assert find_task("Walker2d") is TASKS["Walker2d"]
     assert find_task("m2ac/Walker2d-v0") is TASKS["Walker2d"]

@@ -1,5 +1,6 @@
 """The tasks by name: how each is made, when it terminates, and the settings it is known to work with."""
 
+import difflib
 import importlib
 import os
 import sys
@@ -225,10 +226,11 @@ def find_task(env_id: str) -> Task:
         if plain_id == task.env_id != task.id:
             return task
     if plain_id not in gym.registry:
-        hint = perhaps(plain_id, _makeable_ids())
+        known = _makeable_ids()
+        hint = perhaps(plain_id, known)
         if colon:
             hint = hint.replace('"', f'"{module}:', 1)
-        else:
+        elif not difflib.get_close_matches(plain_id, known, n=1, cutoff=0.8):  # hardly a slip of the finger
             hint += f' If a module of yours registers it, write "my_module:{shortened(env_id)}".'
         if env_id.startswith("dm_control/"):
             hint = f' pip install "shimmy[dm-control]" and write "shimmy:{shortened(env_id)}".'
