@@ -15,12 +15,12 @@ from m2ac.runs.policy import save_policy
 
 
 def a_policy(
-    kind: type[ActingPolicy] = ActingPolicy, *, sizes: tuple[int, int] = (5, 2), **others: Any
+    kind: type[ActingPolicy] = ActingPolicy, *, sizes: tuple[int, int] = (5, 2), hidden: int = 32, **others: Any
 ) -> ActingPolicy:
     """Two hidden layers of random weights."""
     rng = np.random.default_rng(0)
     outputs = sizes[1] if kind is DeterministicPolicy else 2 * sizes[1]
-    widths = [sizes[0], 32, 32, outputs]
+    widths = [sizes[0], hidden, hidden, outputs]
     layers = [
         (rng.normal(size=(n, m)).astype("f") / n**0.5, rng.normal(size=m).astype("f") / 2)
         for n, m in itertools.pairwise(widths)

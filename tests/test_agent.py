@@ -273,6 +273,8 @@ def test_wrong_settings_are_refused_with_the_remedy() -> None:
         M2AC("Pendulum-v1", horzon=3)
     with pytest.raises(ConfigError, match="horizon must be a whole number or none, got '3'"):
         M2AC("Pendulum-v1", horizon="3")
+    with pytest.raises(ConfigError, match=r"one argument without a name, the environment, got 2; there is no policy"):
+        M2AC("MlpPolicy", "Pendulum-v1")
     with pytest.raises(ConfigError, match="algo must be m2ac for M2AC, got sac; use SAC"):
         M2AC("Pendulum-v1", config=AgentConfig(algo="sac"))
 

@@ -9,8 +9,10 @@ from gradients import check_gradient
 
 from m2ac.dynamics import ensemble as ensembles
 from m2ac.dynamics import fit as fits
+from m2ac.dynamics import split as splits
 from m2ac.dynamics.ensemble import init_ensemble, member_outputs, predict, predict_drawn, soft_clamp
-from m2ac.dynamics.fit import UNCHANGING, ensemble_loss, examples_of, finish_fit, fit_slice, init_dynamics, start_fit
+from m2ac.dynamics.fit import ensemble_loss, examples_of, finish_fit, fit_slice, init_dynamics, start_fit
+from m2ac.dynamics.split import UNCHANGING
 from m2ac.model_config import ModelConfig
 from m2ac.replay import add_real, empty_real, take_real
 from m2ac.types import Transition
@@ -261,9 +263,9 @@ def test_every_epoch_visits_each_position_of_the_bootstrap_once_in_a_new_order()
 @pytest.mark.parametrize("count", [1, 300, 625, 626, 2500, 2501, 9999, 10_000])
 def test_an_order_is_that_of_sorting_the_whole_buffer(count):
     capacity, place = 10_000, np.arange(10_000)
-    assert capacity > 2 * fits.SORTED_AT_LEAST, "all of it would be sorted in any case"
+    assert capacity > 2 * splits.SORTED_AT_LEAST, "all of it would be sorted in any case"
     rank = np.where(place < count, np.asarray(jax.random.uniform(KEY, (capacity,))), 2.0)
-    shuffled = jax.jit(fits._shuffled, static_argnums=0)(capacity, jnp.int32(count), key=KEY)
+    shuffled = jax.jit(splits.shuffled, static_argnums=0)(capacity, jnp.int32(count), key=KEY)
     np.testing.assert_array_equal(shuffled, np.argsort(rank, kind="stable"))
 
 

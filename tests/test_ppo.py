@@ -229,7 +229,7 @@ def test_what_acted_follows_from_the_statistics_before_and_what_learns_from_thos
     obs, acted = (np.asarray(x).reshape(12, -1) for x in (rollout(6, 2).obs, rollout(6, 2).action))
     for times in (1, 2):  # twice the same rows
         policy = GaussianPolicy(ppo.acting(state))
-        expected = ppo.log_prob(jnp.asarray(policy.uncut(obs, None)), state.log_std, jnp.asarray(acted))
+        expected = ppo.log_prob(jnp.asarray(policy.uncut(obs, np.zeros((12, 2), "f"))), state.log_std, jnp.asarray(acted))
         state, batches, _ = ppo.prepare(state, rollout(6, 2), jnp.zeros((6, 2), bool), config, key=KEY)
         np.testing.assert_allclose(np.sort(batches.log_prob[0]), np.sort(expected), rtol=1e-4)
         np.testing.assert_allclose(state.seen.mean, obs.mean(axis=0), rtol=1e-5)
@@ -250,8 +250,9 @@ def test_the_policy_outside_of_compiled_code_is_the_one_inside():
     policy = GaussianPolicy(ppo.acting(state))
     obs = np.asarray(rollout(6, 2).obs)
     mean = ppo.apply_mlp(state.policy, ppo.standardised(state.seen, jnp.asarray(obs)), jnp.tanh)
-    np.testing.assert_allclose(policy.uncut(obs, None), mean, atol=1e-5)
+    np.testing.assert_allclose(policy(obs), np.clip(mean, -1, 1), atol=1e-5)
     noise = np.full((6, 2, 2), 2.0, np.float32)
+    np.testing.assert_allclose(policy.uncut(obs, 0 * noise), mean, atol=1e-5)
     np.testing.assert_allclose(policy.uncut(obs, noise), mean + 2 * np.exp(-0.5), atol=1e-5)
     assert np.abs(policy(obs, 5 * noise)).max() == 1
 

@@ -299,6 +299,10 @@ def test_what_an_earlier_version_wrote_of_a_run_is_read_as_it_was_then():
         (Strange(), {}, True, -4.0),
         ("Pendulum-v1", {}, False, -10.0),
         ("Pendulum-v1", {"scale_targets": True}, True, -4.0),
+        ("HalfCheetah-Noisy2", {}, False, -5.0),
+        ("HalfCheetah-Noisy2", {"scale_targets": True}, True, -4.0),
+        ("HalfCheetah-v5", {"min_log_variance": -10.0}, False, -10.0),
+        ("Walker2d", {}, False, -10.0),
         (Strange(), {"min_log_variance": -7.0}, True, -7.0),
     ],
 )

@@ -48,13 +48,19 @@ class Agent:
     def __init__(
         self,
         env: str | Env,
-        *,
+        *others: Any,
         seed: int | None = None,
         config: AgentConfig | None = None,
         termination_fn: TerminationFn | None = None,
         reward_fn: RewardFn | None = None,
         **settings: Any,
     ) -> None:
+        if others:  # as stable-baselines3 has it: SAC("MlpPolicy", env)
+            name = type(self).__name__
+            raise ConfigError(
+                f"{name} takes one argument without a name, the environment, got {1 + len(others)}; there is no policy "
+                f"argument, and settings have names: {name}(env, seed=0)"
+            )
         base = AgentConfig(algo=self.algo) if config is None else _agent_config(config)
         self.config = override(base, settings if seed is None else {"seed": seed, **settings})
         if self.config.algo != self.algo:

@@ -116,8 +116,9 @@ class ModelConfig:
     max_log_variance: float = 0.5
     """Start of the learned upper bound of the log-variance."""
     min_log_variance: float | None = None
-    """Start of the learned lower bound of the log-variance. None: -10, but -4 with scaled targets, whose unit is their
-    spread: a model that is surer than that of what seldom changes is ruined by the first row in which it does."""
+    """Start of the learned lower bound of the log-variance. None: -10; -5 for HalfCheetah, which is learned faster so;
+    -4 with scaled targets, whose unit is their spread: a model that is surer than that of what seldom changes is ruined
+    by the first row in which it does."""
     scale_targets: bool | None = None
     """Whether the fit brings rewards and changes of the observation to a spread of 1, so that small ones are predicted
     as well as large ones. None: not for the tasks known by name, whose settings are MBPO's; for all others."""

@@ -68,10 +68,13 @@ def as_written(values: Any) -> Any:
 def _model(config: AgentConfig, task: Mapping[str, Any]) -> dict[str, Any]:
     model = config.model
     scaled = task.get("model.scale_targets", True) if model.scale_targets is None else model.scale_targets
+    lowest = model.min_log_variance
+    if lowest is None and not scaled:  # a task's is of its own units
+        lowest = task.get("model.min_log_variance")
     return {
         "hidden": model.hidden or task.get("model.hidden", 200),
         "scale_targets": scaled,
-        "min_log_variance": replace(model, scale_targets=scaled).first_min_log_variance,
+        "min_log_variance": replace(model, scale_targets=scaled, min_log_variance=lowest).first_min_log_variance,
     }
 
 

@@ -42,11 +42,6 @@ def export(args: list[str]) -> int:
             f"{verdict.at_extremes:.1e} at extremes  "
             f"one observation: median {verdict.median:.0f} µs, 99% {verdict.percentile_99:.0f} µs"
         )
-    own = done.export.agent
-    print(
-        f"the agent itself, alone and in a batch: {own.usual:.1e} of the action range, "
-        f"{own.at_extremes:.1e} at extremes"
-    )
     if not run.metrics.exists():
         print("no cycle of learning is complete yet: this policy may be as it began, at random", file=sys.stderr)
     print(f"export: {visible(str(done.path))} (README.md says how to use it)")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from m2ac.deploy import numpy_file, onnx_graph, stablehlo
 from m2ac.deploy.network import Network
 from m2ac.deploy.readme import readme
-from m2ac.deploy.verify import OBSERVATIONS, Act, Difference, Verdict, observations_around, own_difference, verify
+from m2ac.deploy.verify import OBSERVATIONS, Act, Verdict, observations_around, verify
 from m2ac.settings import ConfigError, perhaps
 
 FILES: Mapping[str, tuple[str, ...]] = {
@@ -30,7 +30,6 @@ class Export(NamedTuple):
 
     files: dict[str, bytes]
     verdicts: dict[str, Verdict]
-    agent: Difference  # from itself, between an observation alone and in a batch
 
 
 def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
@@ -56,23 +55,21 @@ def exported(
     verdicts: dict[str, Verdict] = {}
     for name in check_formats(formats):
         data = _policy(name, network, about)
-        verdicts[name] = verify(name, _acting(name, data), agent, network, obs, reorders=name != "numpy")
+        verdicts[name] = verify(name, _acting(name, data), agent, network, obs)
         files[FILES[name][0]] = data
         if name == "numpy":
             files["policy.py"] = numpy_file.loader().encode()
-    own = own_difference(agent, network, obs)
-    files[README] = readme(about, verdicts, own).encode()
+    files[README] = readme(about, verdicts).encode()
     record = {
         "format": FORMAT,
         "schema": SCHEMA,
         **about,
         "compared_on": OBSERVATIONS,
-        "agent": own._asdict(),
         "verdicts": {name: verdict._asdict() for name, verdict in verdicts.items()},
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     files[RECORD] = (json.dumps(record, indent=2) + "\n").encode()
-    return Export(files, verdicts, own)
+    return Export(files, verdicts)
 
 
 def _policy(name: str, network: Network, about: Mapping[str, Any]) -> bytes:

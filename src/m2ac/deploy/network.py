@@ -13,7 +13,7 @@ F64 = NDArray[np.float64]
 
 
 class Network(NamedTuple):
-    """A policy without chance. Layers are float32, what stands before and behind them is float64, as in the agent."""
+    """A policy without chance. Its numbers are float32; all is computed with them in float64, as in the agent."""
 
     layers: tuple[tuple[F32, F32], ...]  # the last may give more than the mean action, which comes first
     hidden: Literal["relu", "tanh"]

@@ -15,11 +15,13 @@ class Policy:
             self.about = json.loads(str(arrays["about"]))
             if (self.about["format"], self.about["schema"]) != ("m2ac policy", 1):
                 raise ValueError(f"{file} is not a policy that this file reads; use the policy.py written beside it")
-            layers = range(self.about["layers"])
-            self.layers = [(arrays[f"{i}.weight"], arrays[f"{i}.bias"]) for i in layers]
+            names = [(f"{i}.weight", f"{i}.bias") for i in range(self.about["layers"])]
+            self.layers = [(arrays[w].astype(np.float64), arrays[b].astype(np.float64)) for w, b in names]
             self.low, self.high, self.middle, self.half = (arrays[n] for n in ("low", "high", "middle", "half"))
             self.scaling = (arrays["shift"], arrays["scale"]) if "shift" in arrays else None
         self.obs_dim = len(self.layers[0][0])
+        weight, bias = self.layers[-1]  # may give more than the mean action, which comes first
+        self.layers[-1] = np.ascontiguousarray(weight[:, : len(self.low)]), bias[: len(self.low)]
         ends = [(self.middle + side * self.half).astype(self.low.dtype) for side in (-1, 1)]
         self.ends_round = not np.array_equal(ends, [self.low, self.high])
 
@@ -34,8 +36,9 @@ class Policy:
             x = x @ weight + bias
             x = np.tanh(x) if self.about["hidden"] == "tanh" else np.maximum(x, 0.0)
         weight, bias = self.layers[-1]
-        x = (x @ weight + bias)[..., : len(self.low)]
-        unit = np.tanh(x) if self.about["last"] == "tanh" else x  # what is beyond [-1, 1] ends on a bound below
+        x = x @ weight + bias
+        # What is beyond [-1, 1] ends on a bound below.
+        unit = (np.tanh(x) if self.about["last"] == "tanh" else x).astype(np.float32)
         action = self.half * unit + self.middle
         if self.ends_round:
             np.copyto(action, self.high, where=unit >= 1)

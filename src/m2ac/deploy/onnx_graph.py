@@ -30,18 +30,20 @@ def graph(network: Network, about: Mapping[str, Any]) -> bytes:
     steps = _Steps(onnx)
     x = "obs"
     if network.shift is not None and network.scale is not None:
-        x = steps.add("Cast", x, to=onnx.TensorProto.DOUBLE)
+        x = steps.double(x)
         x = steps.add("Sub", x, steps.constant(network.shift))
         x = steps.add("Mul", x, steps.constant(network.scale))
         x = steps.add("Cast", x, to=onnx.TensorProto.FLOAT)
+    x = steps.double(x)
     *hidden, last = network.mean_layers
-    for weight, bias in hidden:
-        x = steps.add("Gemm", x, steps.constant(weight), steps.constant(bias))
+    for layer in hidden:
+        x = steps.add("Gemm", x, *(steps.double(steps.constant(array)) for array in layer))
         x = steps.add("Tanh" if network.hidden == "tanh" else "Relu", x)
-    unit = steps.add("Gemm", x, *(steps.constant(array) for array in last))
+    unit = steps.add("Gemm", x, *(steps.double(steps.constant(array)) for array in last))
     unit = steps.add("Tanh", unit) if network.last == "tanh" else unit
+    unit = steps.add("Cast", unit, to=onnx.TensorProto.FLOAT)
     low, high = (steps.constant(bound.astype(np.float64)) for bound in (network.low, network.high))
-    action = steps.add("Mul", steps.add("Cast", unit, to=onnx.TensorProto.DOUBLE), steps.constant(network.half))
+    action = steps.add("Mul", steps.double(unit), steps.constant(network.half))
     action = steps.add("Add", action, steps.constant(network.middle))
     one = np.ones((), np.float32)
     action = steps.add("Where", steps.add("GreaterOrEqual", unit, steps.constant(one)), high, action)
@@ -80,6 +82,10 @@ class _Steps:
         name = name or f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(kind, list(inputs), [name], name=name, **attributes))
         return name
+
+    def double(self, name: str) -> str:
+        """The same in float64; of a constant a runtime makes it once, and the file has half the size."""
+        return self.add("Cast", name, to=self._onnx.TensorProto.DOUBLE)
 
     def constant(self, array: Any) -> str:
         """The name of an array that every call uses."""

@@ -15,7 +15,7 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 def program(network: Network) -> bytes:
     """A program of float32 observations (B, n) for any B, serialised with `jax.export`."""
-    # Within it actions are scaled in float64, as the agent does it; whoever runs it need not know.
+    # Within it all is float64, as the agent does it; whoever runs it need not know.
     with jax.enable_x64(True):
         rows = export.symbolic_shape("B")
         shape = jax.ShapeDtypeStruct((*rows, network.obs_dim), jnp.float32)
@@ -27,19 +27,21 @@ def _act(network: Network, obs: Any) -> Any:
     x = obs
     if network.shift is not None:
         x = ((x.astype(jnp.float64) - network.shift) * network.scale).astype(jnp.float32)
+    x = x.astype(jnp.float64)
     activation = jnp.tanh if network.hidden == "tanh" else jax.nn.relu
     *hidden, (last_weight, last_bias) = network.mean_layers
     for weight, bias in hidden:
-        x = activation(_product(x, weight) + bias)
-    unit = _product(x, last_weight) + last_bias
-    unit = jnp.tanh(unit) if network.last == "tanh" else unit
+        x = activation(_affine(x, weight, bias))
+    unit = _affine(x, last_weight, last_bias)
+    unit = (jnp.tanh(unit) if network.last == "tanh" else unit).astype(jnp.float32)
     inside = network.middle + network.half * unit.astype(jnp.float64)
     action = jnp.where(unit >= 1, network.high, jnp.where(unit <= -1, network.low, inside))
     return jnp.clip(action, network.low, network.high).astype(network.low.dtype)
 
 
-def _product(x: Any, weight: Any) -> Any:
-    return jnp.matmul(x, weight, precision="highest")  # accelerators would round to fewer digits
+def _affine(x: Any, weight: Any, bias: Any) -> Any:
+    # Kept as float32, of which the file has half the size; accelerators would round a product to fewer digits.
+    return jnp.matmul(x, jnp.asarray(weight).astype(jnp.float64), precision="highest") + bias
 
 
 def acting(data: bytes) -> Callable[[Any], Any]:

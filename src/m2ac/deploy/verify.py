@@ -18,32 +18,24 @@ FAR = 1e3
 """Where single numbers of an observation are put to see what becomes of the extreme."""
 
 TOLERANCE = 1e-6
-"""How far an action may be from the agent's, relative to its range and beyond what rounding explains."""
+"""How far an action may be from the agent's, relative to its range and beyond the last digit of its dtype."""
 
 EXTREME = OBSERVATIONS * 8 // 10
 """The first of the observations that has extreme numbers in it."""
 
 REPORT = "nothing was written; leave this format out of --formats, and please report it"
 WARM_UP = 50
-_UNIT = float(np.finfo(np.float32).eps) / 2
 
 
 class MismatchError(UserError):
     """An exported policy that acts otherwise than the agent."""
 
 
-class Difference(NamedTuple):
-    """How far two policies are apart at most, relative to the range of the action."""
-
-    usual: float
-    at_extremes: float  # at observations with extreme numbers in them
-
-
 class Verdict(NamedTuple):
     """How an exported policy compares with the agent."""
 
-    difference: float  # the largest, as in `Difference`
-    at_extremes: float
+    difference: float  # the largest at usual observations, relative to the range of the action
+    at_extremes: float  # the same at observations with extreme numbers in them
     median: float  # µs for one observation
     percentile_99: float
 
@@ -63,11 +55,9 @@ def observations_around(seen: NDArray[np.float32], *, seed: int = 0) -> NDArray[
     return rows.astype(np.float32)
 
 
-def verify(
-    name: str, act: Act, agent: Act, network: Network, obs: NDArray[np.float32], *, reorders: bool = True
-) -> Verdict:
-    """Compare with the agent one by one and as a batch; `reorders` excuses what adding up in another order explains."""
-    expected = _answers(agent, obs)
+def verify(name: str, act: Act, agent: Act, network: Network, obs: NDArray[np.float32]) -> Verdict:
+    """Compare with the agent, one by one and as a batch."""
+    expected = np.stack([agent(row) for row in obs]), agent(obs)
     for row in obs[:WARM_UP]:
         act(row)
     found, nanoseconds = [], []
@@ -75,14 +65,14 @@ def verify(
         start = time.perf_counter_ns()
         found.append(act(row))
         nanoseconds.append(time.perf_counter_ns() - start)
-    allowed = TOLERANCE + (rounding(network, obs) / 2 + _last_digit(network) if reorders else 0.0)
+    allowed = TOLERANCE + _last_digit(network)
     largest = np.zeros(len(obs))
     for action, right in zip((np.stack(found), act(obs)), expected, strict=True):
         if action.shape != right.shape or action.dtype != right.dtype:
             raise MismatchError(
                 f"the {name} policy gives {action.dtype}{action.shape}, the agent {right.dtype}{right.shape}; {REPORT}"
             )
-        difference = _apart(network, action, right)
+        difference = np.abs(action.astype(np.float64) - right) / (2 * network.half)
         wrong = ~(difference <= allowed)  # NaN is wrong too
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
@@ -92,52 +82,10 @@ def verify(
             )
         largest = np.maximum(largest, difference.max(axis=1))
     median, slow = (float(np.percentile(nanoseconds, share)) / 1e3 for share in (50, 99))
-    return Verdict(*_summary(largest), median, slow)
-
-
-def _answers(act: Act, obs: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Its actions at each observation alone, and in a batch, whose sums are made in another order."""
-    return np.stack([act(row) for row in obs]), act(obs)
-
-
-def own_difference(act: Act, network: Network, obs: NDArray[np.float32]) -> Difference:
-    """How far a policy is from itself, between an observation alone and in a batch."""
-    return _summary(_apart(network, *_answers(act, obs)).max(axis=1))
-
-
-def _apart(network: Network, one: NDArray[Any], other: NDArray[Any]) -> F64:
-    return np.abs(one.astype(np.float64) - other) / (2 * network.half)
-
-
-def _summary(largest: F64) -> Difference:
-    return Difference(float(largest[:EXTREME].max()), float(largest[EXTREME:].max()))
+    return Verdict(float(largest[:EXTREME].max()), float(largest[EXTREME:].max()), median, slow)
 
 
 def _last_digit(network: Network) -> F64:
     """What the last digit of an action is worth, relative to its range; much, where the bounds are far from zero."""
     largest = np.maximum(np.abs(network.low), np.abs(network.high))
     return np.spacing(largest).astype(np.float64) / (2 * network.half)
-
-
-def rounding(network: Network, obs: NDArray[np.float32]) -> F64:
-    """Standard deviation that rounding to float32 gives each action in [-1, 1]; to first order, errors independent.
-
-    Programs that add up in another order differ by some tenths of it at most, the agent with one row and with a batch
-    of them too; at extreme observations that is more than 1e-6.
-    """
-    x = obs.astype(np.float64)
-    if network.shift is not None and network.scale is not None:
-        x = (x - network.shift) * network.scale
-    variance = _UNIT**2 * x**2 if network.shift is not None else np.zeros_like(x)
-    for i, (weight, bias) in enumerate(network.mean_layers):
-        squared = weight.astype(np.float64) ** 2
-        x, before = x @ weight.astype(np.float64) + bias, x
-        # Each addition rounds what has been added up so far, which wanders as the terms and grows as the sum.
-        variance = variance @ squared + _UNIT**2 * len(weight) * (before**2 @ squared + x**2)
-        is_last = i == len(network.layers) - 1
-        if (network.last if is_last else network.hidden) == "tanh":
-            x = np.tanh(x)
-            variance = (1 - x**2) ** 2 * variance + (2 * _UNIT) ** 2
-        elif not is_last:
-            x = np.maximum(x, 0)
-    return np.sqrt(variance)
