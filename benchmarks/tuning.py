@@ -26,7 +26,7 @@ from m2ac.compiling import CPU_OPTIONS
 from m2ac.dynamics import ensemble, fit
 from m2ac.dynamics.uncertainty import one_vs_rest
 from m2ac.imagination import rollout
-from m2ac.learners import sac
+from m2ac.learners import sac, updating
 from m2ac.runs.environment import describe_environment
 
 UPDATES, STEPS, ROWS = 20, 5, 5000
@@ -63,8 +63,8 @@ def sac_updates() -> tuple[float, dict[str, Call]]:
     make = partial(variant, update, (state.learner, batches))
     return UPDATES, {
         "as it is": make(Choice()),
-        "one update a round": make(Choice(((sac, "UNROLL", 1),))),
-        "four updates a round": make(Choice(((sac, "UNROLL", 4),))),
+        "one update a round": make(Choice(((updating, "UNROLL", 1),))),
+        "four updates a round": make(Choice(((updating, "UNROLL", 4),))),
         "no gradient the other way round": make(Choice(((networks, "NARROW", 0),))),
         "with the options for the ensemble": make(Choice(options=CPU_OPTIONS)),
     }

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from strange_envs import Plain, Unrepeatable
-from tiny import TINY, TINY_PPO, TINY_SAC
+from tiny import tiny
 
 from m2ac import M2AC, MBPO, SAC, AgentConfig, ConfigError, RunConfig
 from m2ac.agent import AGENTS, Agent
-from m2ac.config import MODELLED
 from m2ac.envs.notices import EnvWarning
 from m2ac.envs.world import EnvError
 from m2ac.runs import checkpoint
@@ -24,8 +23,7 @@ OBS = np.array([1.0, 0.0, 0.5])
 
 
 def make(algo: str, env: Any = "Pendulum-v1", **others: Any) -> Agent:
-    tiny = TINY_PPO if algo == "ppo" else TINY if algo in MODELLED else TINY_SAC
-    return AGENTS[algo](env, **{**tiny, **others})
+    return AGENTS[algo](env, **{**tiny(algo), **others})
 
 
 def state_of(agent: Agent) -> str:
@@ -248,6 +246,25 @@ def test_an_environment_that_was_used_in_between_begins_a_new_episode(algo: str,
     np.testing.assert_array_equal(rows.obs[60:70, 0], np.arange(10))
 
 
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_a_callback_that_uses_the_environment_begins_a_new_episode(algo: str) -> None:
+    env = gym.wrappers.TimeLimit(Count(), 400)
+    agent = make(algo, env, scale_observations=False)
+    used_at: list[int] = []
+
+    def callback(agent: Agent, progress: Any) -> None:
+        if progress.step >= 20 and not used_at:
+            agent.evaluate(1, eval_env=env)
+            used_at.append(progress.step)
+
+    with pytest.warns(EnvWarning, match=r"was used in the middle of a training episode, which therefore ends there"):
+        agent.learn(100, callback)
+    assert agent._training is not None
+    rows = agent._training.state.real.rows
+    np.testing.assert_array_equal((rows.next_obs - rows.obs)[:100], 1.0)
+    np.testing.assert_array_equal(rows.obs[used_at[0] : 100, 0], np.arange(100 - used_at[0]))
+
+
 def test_learning_in_pieces_goes_on_in_the_episode_under_way() -> None:
     agent = make("sac", gym.wrappers.TimeLimit(Count(), 40)).learn(60)
     agent.predict(np.zeros(1))
@@ -376,7 +393,7 @@ def test_twin_seeds_are_equal_and_others_differ(stories: dict[str, Story]) -> No
 
 
 def test_an_agent_saved_before_it_learned_learns_as_if_never_saved(tmp_path: Path) -> None:
-    settings = {name: value for name, value in TINY_SAC.items() if name != "random_steps"}
+    settings = {name: value for name, value in tiny("sac").items() if name != "random_steps"}
     agent = SAC("Pendulum-v1", **settings)
     agent.save(tmp_path / "a")
     loaded = SAC.load(tmp_path / "a", "Pendulum-v1")

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from tiny import TINY
+from tiny import tiny
 
 import m2ac
 from m2ac.algorithms.phases import store
@@ -26,7 +26,7 @@ from m2ac.runs.tensors import write_tensors
 from m2ac.settings import override
 from m2ac.types import Transition
 
-CONFIG = resolve(override(AgentConfig(seed=1), TINY), {}, action_dim=2, steps=60)
+CONFIG = resolve(override(AgentConfig(seed=1), tiny("m2ac")), {}, action_dim=2, steps=60)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from test_config import leaves, value_of
-from tiny import TINY, TINY_SAC, arguments
+from tiny import arguments, tiny
 
 from m2ac.cli import main
 from m2ac.cli.parsing import parse, with_config_file
@@ -26,8 +26,9 @@ from m2ac.runs.policy import policy_of_run
 from m2ac.settings import override, to_dict
 
 COMMAND = str(Path(sys.executable).with_name("m2ac"))
-SHORT = [*arguments(TINY), "--steps", "100", "--eval-every", "25", "--eval-episodes", "2", "--final-episodes", "3"]
-LONG = [*arguments(TINY), "--steps", "600", "--eval-every", "300", "--eval-episodes", "1", "--final-episodes", "1"]
+TINY = arguments(tiny("m2ac"))
+SHORT = [*TINY, "--steps", "100", "--eval-every", "25", "--eval-episodes", "2", "--final-episodes", "3"]
+LONG = [*TINY, "--steps", "600", "--eval-every", "300", "--eval-episodes", "1", "--final-episodes", "1"]
 
 
 def start(*args: str) -> "subprocess.Popen[str]":
@@ -473,7 +474,7 @@ def test_a_run_killed_after_its_last_evaluation_plays_the_same_episodes_again(ru
 
 @pytest.mark.parametrize("algo", ["mbpo", "sac", "steve", "mve", "ddpg"])
 def test_the_other_algorithms_run_through(algo: str, tmp_path: Path) -> None:
-    settings = arguments(TINY if algo in ("m2ac", "mbpo") else TINY_SAC)
+    settings = arguments(tiny(algo))
     few = ["--steps", "100", "--final-episodes", "1", "--no-tensorboard"]
     assert main(["train", "--algo", algo, *settings, *few, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "DONE").exists()
@@ -514,7 +515,7 @@ def test_a_run_whose_environment_fails_is_saved_and_continued_with_a_new_episode
     (tmp_path / "failing_module.py").write_text(FAILING)
     monkeypatch.syspath_prepend(tmp_path)
     out = tmp_path / "run"
-    settings = arguments({**TINY_SAC, "steps": 60, "eval_every": 1000, "final_episodes": 1, "algo": "sac"})
+    settings = arguments({**tiny("sac"), "steps": 60, "eval_every": 1000, "final_episodes": 1, "algo": "sac"})
     command = ["train", "--env", "failing_module:Failing-v0", *settings, "--no-tensorboard", "--out", str(out)]
     assert main(command) == 1
     lines = capsys.readouterr().err.splitlines()

@@ -12,7 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2ac.config import EXPANDING, MODELLED, AgentConfig, Algo, DDPGConfig, RunConfig, SACConfig, WorldConfig
+from m2ac.agent import AGENTS
+from m2ac.config import (
+    EXPANDING,
+    MODELLED,
+    AgentConfig,
+    Algo,
+    DDPGConfig,
+    RunConfig,
+    SACConfig,
+    WorldConfig,
+    check_used,
+)
 from m2ac.model_config import MaskConfig, ModelConfig, ReplayConfig, mask_rates
 from m2ac.resolving import resolve
 from m2ac.settings import ConfigError, from_dict, override, to_dict
@@ -407,6 +418,28 @@ def test_a_rule_brings_its_own_score_stop_and_penalty() -> None:
 def test_rules_with_settings_of_others_are_refused(mask: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         MaskConfig(**mask)
+
+
+@pytest.mark.parametrize(
+    ("algo", "settings", "message"),
+    [
+        ("steve", {"model": {"members": 9}}, r"model.members has no meaning for algo=steve, got 9; .* see world\.…"),
+        ("sac", {"model": {"hidden": 512}}, "model.hidden has no meaning for algo=sac, got 512; leave it out$"),
+        ("sac", {"retain": 2}, "retain has no meaning for algo=sac, got 2"),
+        ("sac", {"replay": {"real_share": 0.5}}, "replay.real_share has no meaning for algo=sac, got 0.5"),
+        ("ddpg", {"sac": {"discount": 0.9}}, r"sac.discount has no meaning for algo=ddpg, got 0.9; .* see ddpg\.…"),
+        ("ppo", {"model_every": 7}, "model_every has no meaning for algo=ppo, got 7"),
+        ("m2ac", {"world": {"hidden": 7}}, "world.hidden has no meaning for algo=m2ac, got 7"),
+    ],
+)
+def test_settings_that_an_algorithm_does_not_read_are_refused(algo: Any, settings: Any, message: str) -> None:
+    base = AgentConfig(algo=algo)
+    asked = override(base, settings)
+    with pytest.raises(ConfigError, match=message):
+        check_used(asked, base)
+    check_used(asked, asked)  # where nothing was asked for, as of a run that is resumed
+    with pytest.raises(ConfigError, match=message):
+        AGENTS[algo]("Pendulum-v1", **settings)
 
 
 def test_the_nll_score_goes_unpenalised_unless_asked() -> None:

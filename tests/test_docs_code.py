@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tiny import TINY_SAC, arguments
+from tiny import arguments, tiny
 
 from m2ac import cli
 from m2ac.config import RunConfig
@@ -59,13 +59,16 @@ STAGE = f"""
 import sys, types
 import gymnasium as gym, numpy as np
 import m2ac.agent, m2ac.live.control
+from m2ac.config import UNUSED
 
 small = {SMALL!r}
 
 def shrink(kind):
     whole = kind.__init__
     def __init__(self, *args, **settings):
-        whole(self, *args, **{{**small, **settings}})
+        unused = UNUSED[settings.get("algo", getattr(self, "algo", "m2ac"))]
+        read = {{name: value for name, value in small.items() if name not in unused}}
+        whole(self, *args, **{{**read, **settings}})
     kind.__init__ = __init__
 
 shrink(m2ac.agent.Agent)
@@ -273,7 +276,7 @@ def test_every_command_within_the_text_can_be_typed(document, only_parse, capsys
 def workshop(tmp_path_factory):
     """A directory with a finished run and its export, which examples may take for granted."""
     folder = tmp_path_factory.mktemp("workshop")
-    small = {**TINY_SAC, "steps": 60, "eval_episodes": 1, "final_episodes": 1}
+    small = {**tiny("m2ac"), "horizon": 1, "steps": 60, "eval_episodes": 1, "final_episodes": 1}
     for command in (["train", *arguments(small), "--out", RUN], ["export", RUN, "--formats", "numpy"]):
         done = subprocess.run(
             [Path(sys.executable).parent / "m2ac", *command],

@@ -14,7 +14,7 @@ from unittest import mock
 import gymnasium as gym
 import numpy as np
 import pytest
-from tiny import TINY_SAC
+from tiny import tiny
 
 from m2ac.config import RunConfig
 from m2ac.envs.world import World
@@ -49,7 +49,7 @@ class Doorbell(gym.Env[Any, Any]):
 
 gym.register("Doorbell-v0", entry_point=Doorbell)
 
-SETTINGS = {**TINY_SAC, "algo": "sac", "env": "Doorbell-v0", "steps": 60, "random_steps": 20, "eval_every": 10}
+SETTINGS = {**tiny("sac"), "algo": "sac", "env": "Doorbell-v0", "steps": 60, "random_steps": 20, "eval_every": 10}
 SETTINGS |= {"eval_episodes": 1, "final_episodes": 1, "model_every": 15, "tensorboard": False}
 
 

@@ -8,7 +8,7 @@ from gradients import check_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_training import assert_same, ran
-from tiny import TINY_SAC
+from tiny import tiny
 
 from m2ac import learn_together
 from m2ac.agent import AGENTS
@@ -32,7 +32,11 @@ from m2ac.types import Transition
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
 KEY = jax.random.key(3)
-SMALL = {**TINY_SAC, "ddpg.target_every": 7}
+
+
+def small(algo):
+    return {**tiny(algo), "ddpg.target_every": 7}
+
 
 REWARDS, VALUES = jnp.array([1.0, 2.0, 4.0]), jnp.array([10.0, 20.0, 30.0])
 
@@ -196,7 +200,7 @@ def test_targets_are_copies_after_so_many_updates():
 
 
 def training(algo, *, steps=150, **settings) -> ValueExpansion:
-    base = override(AgentConfig(algo=algo), {**SMALL, **settings})
+    base = override(AgentConfig(algo=algo), {**small(algo), **settings})
     world = World(make_env("Pendulum-v1"), seed=base.seed, stream="train")
     return ValueExpansion(resolve(base, {}, action_dim=world.action_dim, steps=steps), world)
 
@@ -278,7 +282,7 @@ def test_what_is_left_open_follows_from_the_algorithm():
 
 def test_agents_of_every_kind_learn_and_are_loaded(tmp_path):
     for algo in ("steve", "mve", "ddpg"):
-        agent = AGENTS[algo]("Pendulum-v1", **SMALL).learn(80)
+        agent = AGENTS[algo]("Pendulum-v1", **small(algo)).learn(80)
         agent.save(tmp_path / algo)
         again = AGENTS[algo].load(tmp_path / algo, "Pendulum-v1")
         obs = np.array([1.0, 0.0, 0.5])
@@ -290,4 +294,4 @@ def test_agents_of_every_kind_learn_and_are_loaded(tmp_path):
 
 def test_agents_that_cannot_learn_together_say_so():
     with pytest.raises(ConfigError, match="M2AC, MBPO or SAC"):
-        learn_together([AGENTS["ddpg"]("Pendulum-v1", seed=seed, **SMALL) for seed in (0, 1)], 60)
+        learn_together([AGENTS["ddpg"]("Pendulum-v1", seed=seed, **small("ddpg")) for seed in (0, 1)], 60)

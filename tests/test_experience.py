@@ -12,6 +12,7 @@ from m2ac.cli import main
 from m2ac.config import RunConfig
 from m2ac.envs import make_env
 from m2ac.envs.world import World
+from m2ac.model_config import ReplayConfig
 from m2ac.resolving import resolve
 from m2ac.runs.checkpoint import fingerprint, load_newest
 from m2ac.runs.directory import RunDirectory
@@ -233,6 +234,11 @@ def test_with_experience_no_random_steps_are_needed_and_without_steps_it_is_all_
     assert (online.random_steps, online.replay.capacity, online.offline_updates) == (0, 150, 0)
     offline = resolve(RunConfig(data=("a.npz",), steps=0), {}, action_dim=1, steps=0, logged=500)
     assert (offline.random_steps, offline.replay.capacity, offline.offline_updates) == (0, 500, 50_000)
+    long = resolve(RunConfig(data=("a.npz",), steps=100), {}, action_dim=1, steps=100, logged=2_000_000)
+    assert long.replay.capacity == 2_000_000
+    small = RunConfig(data=("a.npz",), model_every=50, replay=ReplayConfig(capacity=300))
+    with pytest.raises(ConfigError, match=r"replay.capacity must hold the 500 logged transitions, got 300; raise it"):
+        resolve(small, {}, action_dim=1, steps=100, logged=500)
     for logged, pretrain in ((500, 500), (50_000, 10_000)):  # a world model learns from the log before values use it
         steve = resolve(RunConfig(algo="steve", data=("a.npz",)), {}, action_dim=1, steps=100, logged=logged)
         assert steve.world.pretrain == pretrain

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from small_policies import a_policy, a_run, agent_of
 from strange_envs import Plain
-from tiny import TINY, TINY_PPO, TINY_SAC
+from tiny import tiny
 
 from m2ac.agent import AGENTS, Agent
 from m2ac.cli import main
-from m2ac.config import MODELLED
 from m2ac.deploy import numpy_file, onnx_graph, stablehlo, verify
 from m2ac.deploy.formats import FILES, exported
 from m2ac.deploy.network import Network, network_of
@@ -39,8 +38,7 @@ each_format = pytest.mark.parametrize("name", ALL)
 
 
 def an_agent(algo: str, env: Any = "Pendulum-v1", **others: Any) -> Agent:
-    tiny = TINY_PPO if algo == "ppo" else TINY if algo in MODELLED else TINY_SAC
-    return AGENTS[algo](env, **{**tiny, **others})
+    return AGENTS[algo](env, **{**tiny(algo), **others})
 
 
 def some_observations(obs_dim: int, count: int = 50) -> np.ndarray:

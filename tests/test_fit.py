@@ -260,6 +260,11 @@ def test_every_epoch_visits_each_position_of_the_bootstrap_once_in_a_new_order()
     assert (first != second).mean() > 0.9
 
 
+def test_a_row_is_left_to_learn_from_whatever_share_is_held_out():
+    split = splits.split_rows(real_with(200), ModelConfig(holdout_share=0.99999999), key=KEY)
+    assert (int(split.holdout), int(split.train)) == (199, 1)
+
+
 @pytest.mark.parametrize("count", [1, 300, 625, 626, 2500, 2501, 9999, 10_000])
 def test_an_order_is_that_of_sorting_the_whole_buffer(count):
     capacity, place = 10_000, np.arange(10_000)

@@ -75,6 +75,21 @@ def test_a_message_arrives_as_it_was_sent():
     assert read(pipe) is None
 
 
+def test_a_save_by_the_clock_does_not_do_for_one_that_waits_for_steps_to_be_taken():
+    inbox = Inbox()
+    for reward in range(5):
+        inbox.put(Row(np.zeros(1), np.zeros(1), float(reward), np.zeros(1), False, False))
+    inbox.take(2)
+    inbox.ask_to_save()
+    inbox.saved()
+    assert inbox.save_wanted
+    assert not inbox.save_due
+    inbox.take(3)
+    assert inbox.save_due
+    inbox.saved()
+    assert not inbox.save_wanted
+
+
 def test_the_inbox_gives_the_oldest_first_and_ends_when_it_is_empty_and_closed():
     inbox = Inbox()
     rows = [Row(np.zeros(1), np.zeros(1), float(i), np.zeros(1), False, False) for i in range(3)]

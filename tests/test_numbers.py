@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 from strange_envs import Plain
-from tiny import TINY, TINY_SAC
+from tiny import tiny
 
 from m2ac.algorithms.numbers import NumbersError, Place, Skips, check_dynamics, mean_of_finite, skips_of
 from m2ac.algorithms.seeds import ManySeeds
@@ -160,8 +160,8 @@ class Spiky(Plain):
 
 
 def configured(algo: str, **settings: Any) -> AgentConfig:
-    tiny = {**(TINY_SAC if algo == "sac" else TINY), "retain": 2, **settings}
-    return resolve(override(AgentConfig(algo=algo), tiny), {}, action_dim=1, steps=120)
+    small = {**tiny(algo), "retain": 2, **settings}
+    return resolve(override(AgentConfig(algo=algo), small), {}, action_dim=1, steps=120)
 
 
 def training(algo: str = "sac", env: gym.Env | None = None, **settings: Any) -> Training:

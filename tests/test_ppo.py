@@ -13,7 +13,7 @@ from gradients import check_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_training import assert_same, ran, told_by, without_times
-from tiny import TINY_PPO, arguments
+from tiny import arguments, tiny
 
 from m2ac import PPO, learn_together
 from m2ac.algorithms.on_policy import OnPolicy
@@ -229,7 +229,9 @@ def test_what_acted_follows_from_the_statistics_before_and_what_learns_from_thos
     obs, acted = (np.asarray(x).reshape(12, -1) for x in (rollout(6, 2).obs, rollout(6, 2).action))
     for times in (1, 2):  # twice the same rows
         policy = GaussianPolicy(ppo.acting(state))
-        expected = ppo.log_prob(jnp.asarray(policy.uncut(obs, np.zeros((12, 2), "f"))), state.log_std, jnp.asarray(acted))
+        expected = ppo.log_prob(
+            jnp.asarray(policy.uncut(obs, np.zeros((12, 2), "f"))), state.log_std, jnp.asarray(acted)
+        )
         state, batches, _ = ppo.prepare(state, rollout(6, 2), jnp.zeros((6, 2), bool), config, key=KEY)
         np.testing.assert_allclose(np.sort(batches.log_prob[0]), np.sort(expected), rtol=1e-4)
         np.testing.assert_allclose(state.seen.mean, obs.mean(axis=0), rtol=1e-5)
@@ -265,7 +267,7 @@ def worlds(count, make=lambda: make_env("Pendulum-v1"), seed=0):
 
 
 def training(envs=1, *, make=lambda: make_env("Pendulum-v1"), steps=400, state=None, **settings) -> OnPolicy:
-    base = override(AgentConfig(algo="ppo"), {**TINY_PPO, "ppo.envs": envs, **settings})
+    base = override(AgentConfig(algo="ppo"), {**tiny("ppo"), "ppo.envs": envs, **settings})
     config = resolve(base, {}, action_dim=1, steps=steps)
     return OnPolicy(config, worlds(envs, make), state=state)
 
@@ -508,7 +510,7 @@ def test_what_is_left_open_follows_from_the_task():
 
 
 def test_an_agent_learns_is_saved_and_learns_on_exactly(tmp_path):
-    settings = {**TINY_PPO, "ppo.envs": 2}
+    settings = {**tiny("ppo"), "ppo.envs": 2}
     whole = PPO("Pendulum-v1", seed=1, **settings).learn(60)
     first = PPO("Pendulum-v1", seed=1, **settings).learn(33)
     first.save(tmp_path / "agent")
@@ -523,7 +525,7 @@ def test_an_agent_learns_is_saved_and_learns_on_exactly(tmp_path):
 
 
 def test_an_agent_whose_rollout_is_not_full_says_that_it_has_learned_nothing():
-    agent = PPO("Pendulum-v1", **TINY_PPO)
+    agent = PPO("Pendulum-v1", **tiny("ppo"))
     with pytest.warns(UserWarning, match="nothing is learned yet: 20 steps do not fill a rollout of 24; learn on"):
         agent.learn(20)
     with warnings.catch_warnings():
@@ -533,17 +535,17 @@ def test_an_agent_whose_rollout_is_not_full_says_that_it_has_learned_nothing():
 
 def test_agents_that_cannot_learn_together_say_so():
     with pytest.raises(ConfigError, match="M2AC, MBPO or SAC"):
-        learn_together([PPO("Pendulum-v1", seed=seed, **TINY_PPO) for seed in (0, 1)], 60)
+        learn_together([PPO("Pendulum-v1", seed=seed, **tiny("ppo")) for seed in (0, 1)], 60)
 
 
 def test_several_environments_need_one_that_can_be_copied():
-    agent = PPO(Short(), **{**TINY_PPO, "ppo.envs": 2})
+    agent = PPO(Short(), **{**tiny("ppo"), "ppo.envs": 2})
     with pytest.raises(ConfigError, match=r"no spec, so no second one can be made to learn in both; use ppo\.envs=1"):
         agent.learn(30)
 
 
 def test_a_cycle_that_is_none_is_refused(tmp_path):
-    agent = PPO("Pendulum-v1", **TINY_PPO).learn(10)
+    agent = PPO("Pendulum-v1", **tiny("ppo")).learn(10)
     training = agent._training
     checkpoint.save(tmp_path / "agent", training.state, training.config, cycle={"time/collect": "long"})
     with pytest.raises(checkpoint.CheckpointError, match=r"is damaged \(times that are no numbers\); load another one"):
@@ -551,7 +553,7 @@ def test_a_cycle_that_is_none_is_refused(tmp_path):
 
 
 def test_a_run_does_not_go_on_from_the_checkpoint_of_another(tmp_path):
-    settings = [*arguments(TINY_PPO), "--env", "Pendulum-v1", "--final-episodes", "1", "--eval-every", "1000"]
+    settings = [*arguments(tiny("ppo")), "--env", "Pendulum-v1", "--final-episodes", "1", "--eval-every", "1000"]
     run, other = tmp_path / "run", tmp_path / "other"
     assert main(["train", "--algo", "ppo", "--steps", "30", "--out", str(run), *settings]) == 0
     assert main(["train", "--algo", "ppo", "--steps", "50", "--out", str(other), *settings, "--ppo.envs", "2"]) == 0

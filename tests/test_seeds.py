@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from strange_envs import Plain
-from tiny import TINY, TINY_SAC
+from tiny import tiny
 
 from m2ac import M2AC, MBPO, SAC, ConfigError, learn_together
 from m2ac.agent import Agent
@@ -18,7 +18,7 @@ from m2ac.algorithms import seed_phases
 from m2ac.algorithms.seeds import ManySeeds
 from m2ac.algorithms.state import State
 from m2ac.algorithms.training import Training
-from m2ac.config import AgentConfig
+from m2ac.config import AgentConfig, is_read
 from m2ac.dynamics.fit import finish_fit, fit_slice, start_fit
 from m2ac.envs.world import EnvError, World
 from m2ac.imagination.rollout import masked_rollouts
@@ -40,8 +40,8 @@ each_case = pytest.mark.parametrize("case", list(CASES))
 
 def configured(case: str, **settings: Any) -> AgentConfig:
     algo, rhythm = CASES[case]
-    tiny = {**(TINY_SAC if algo == "sac" else TINY), "retain": 2}  # one size for both rhythms: one program
-    return resolve(override(AgentConfig(algo=algo, rhythm=rhythm), {**tiny, **settings}), {}, action_dim=1, steps=120)
+    small = {**tiny(algo), "retain": 2}  # one size for both rhythms: one program
+    return resolve(override(AgentConfig(algo=algo, rhythm=rhythm), {**small, **settings}), {}, action_dim=1, steps=120)
 
 
 def world(seed: int, env: Any = Plain) -> World:
@@ -253,8 +253,8 @@ ROOM = {"replay.capacity": 120, "retain": 2}  # as above: the same programs
 
 
 def agents(kind: type[Agent] = M2AC, **settings: Any) -> list[Agent]:
-    tiny = TINY_SAC if kind is SAC else TINY
-    return [kind(Plain(), seed=seed, **{**tiny, **ROOM, **settings}) for seed in SEEDS]
+    room = {name: value for name, value in ROOM.items() if is_read(name, kind.algo)}
+    return [kind(Plain(), seed=seed, **{**tiny(kind.algo), **room, **settings}) for seed in SEEDS]
 
 
 def state_of(agent: Agent) -> State:
@@ -321,7 +321,7 @@ def far(kind: type[Agent]) -> list[Agent]:
 
 def sharing() -> list[Agent]:
     env = Plain()
-    return [SAC(env, seed=seed, **TINY_SAC) for seed in SEEDS]
+    return [SAC(env, seed=seed, **tiny("sac")) for seed in SEEDS]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def sharing() -> list[Agent]:
             "agents must have one reward_fn, but agents[1] has another; give the same to all",
         ),
         (
-            lambda: [SAC("Pendulum-v1", seed=0, **TINY_SAC), SAC("MountainCarContinuous-v0", seed=1, **TINY_SAC)],
+            lambda: [SAC("Pendulum-v1", seed=0, **tiny("sac")), SAC("MountainCarContinuous-v0", seed=1, **tiny("sac"))],
             "agents must have the same task, but agents[1] has <TimeLimit<",
         ),
         (

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import TINY, TINY_SAC
+from tiny import tiny
 
 from m2ac.algorithms.training import Training
 from m2ac.config import AgentConfig
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
 def training(algo="m2ac", *, env=None, termination_fn=terminations.never, steps=150, **settings) -> Training:
     """A small training on Pendulum, ready to run."""
-    base = override(AgentConfig(algo=algo), {**(TINY_SAC if algo == "sac" else TINY), **settings})
+    base = override(AgentConfig(algo=algo), {**tiny(algo), **settings})
     world = World(env or make_env("Pendulum-v1"), seed=base.seed, stream="train")
     config = resolve(base, {}, action_dim=world.action_dim, steps=steps)
     return Training(config, world, termination_fn=termination_fn)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_rollout import adding_ensemble, imagine
-from tiny import TINY, TINY_SAC, arguments
+from tiny import arguments, tiny
 
 from m2ac.cli import main
 from m2ac.cli.parsing import parse
@@ -373,7 +373,7 @@ def run(tmp_path_factory) -> Path:
     """A tiny run of an environment that nobody knows, whose end the model has to learn."""
     path = tmp_path_factory.mktemp("trust") / "run"
     sys.path.insert(0, str(Path(__file__).parent))
-    assert main(["train", "--env", "strange_envs:Plain-v0", "--out", str(path), *SHORT, *arguments(TINY)]) == 0
+    assert main(["train", "--env", "strange_envs:Plain-v0", "--out", str(path), *SHORT, *arguments(tiny("m2ac"))]) == 0
     return path
 
 
@@ -411,7 +411,7 @@ def test_the_same_seed_says_the_same_and_another_place_can_be_given(run, tmp_pat
 
 def test_what_cannot_be_examined_is_refused_in_one_line(run, tmp_path, capsys):
     sac = tmp_path / "sac"
-    assert main(["train", "--algo", "sac", "--out", str(sac), *SHORT, *arguments(TINY_SAC)]) == 0
+    assert main(["train", "--algo", "sac", "--out", str(sac), *SHORT, *arguments(tiny("sac"))]) == 0
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "config.json").write_text((run / "config.json").read_text())

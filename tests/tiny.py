@@ -2,7 +2,9 @@
 
 from typing import Any
 
-TINY_SAC: dict[str, Any] = {
+from m2ac.config import MODELLED, is_read
+
+_ALL: dict[str, Any] = {
     "updates_per_step": 1,
     "rollouts_per_update": 4,
     "model_every": 25,
@@ -22,8 +24,15 @@ TINY_SAC: dict[str, Any] = {
     "world.reward_hidden": 8,
     "world.reward_layers": 1,
 }
-TINY: dict[str, Any] = {**TINY_SAC, "horizon": 2}
-TINY_PPO: dict[str, Any] = {"ppo.rollout": 24, "ppo.batch_size": 8, "ppo.epochs": 2, "ppo.hidden": 8}
+_PPO: dict[str, Any] = {"ppo.rollout": 24, "ppo.batch_size": 8, "ppo.epochs": 2, "ppo.hidden": 8}
+
+
+def tiny(algo: Any) -> dict[str, Any]:
+    """Those that the algorithm reads, by dotted name."""
+    if algo == "ppo":
+        return dict(_PPO)
+    read = {name: value for name, value in _ALL.items() if is_read(name, algo)}
+    return {**read, "horizon": 2} if algo in MODELLED else read
 
 
 def arguments(settings: dict[str, Any]) -> list[str]:

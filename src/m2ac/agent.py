@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from m2ac.algorithms.base import Progress
 from m2ac.algorithms.choice import AnyTraining, training_of, worlds_needed
 from m2ac.algorithms.state import State
-from m2ac.config import AgentConfig, Algo, RunConfig
+from m2ac.config import AgentConfig, Algo, RunConfig, check_used
 from m2ac.envs import Env, Task, check_env, copy_env, find_task, make_env, task_of
 from m2ac.envs.world import World
 from m2ac.escaping import visible
@@ -68,6 +68,7 @@ class Agent:
                 f"algo must be {self.algo} for {type(self).__name__}, got {self.config.algo}; "
                 f"use {AGENTS[self.config.algo].__name__}"
             )
+        check_used(self.config, base)
         self.task: Task = find_task(env) if isinstance(env, str) else task_of(check_env(env))
         self.env: Env = make_env(self.task) if isinstance(env, str) else env
         self._world = World(self.env, seed=self.config.seed, stream="train", step_timeout=self.config.step_timeout)
@@ -92,12 +93,6 @@ class Agent:
         """Take that many environment steps more and learn from them."""
         check_steps(total_timesteps)
         training = self._prepared(self.num_timesteps + total_timesteps)
-        if training.leave_what_was_used_elsewhere():
-            self._world.notices.tell(
-                "used",
-                "the environment was used in the middle of a training episode, which therefore ends there; evaluate in "
-                "another one: agent.evaluate() makes a copy",
-            )
         until = training.step + total_timesteps
         watch = Watch(until) if progress_bar else None
         with stopping() as stop:

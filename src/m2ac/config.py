@@ -4,12 +4,13 @@ Each docstring below a field is the text of `m2ac train --help`. A field whose d
 or else the value its docstring names; `resolve` fills it in, and a run's `config.json` holds the filled form.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from m2ac.learner_config import DDPGConfig, PPOConfig, SACConfig, WorldConfig
 from m2ac.model_config import LARGEST_DENOMINATOR, MaskConfig, ModelConfig, ReplayConfig
-from m2ac.settings import at_least, check, differing, positive, set_types
+from m2ac.settings import ConfigError, at_least, check, differing, flat, positive, set_types, to_dict
 
 Algo = Literal["m2ac", "mbpo", "sac", "ppo", "steve", "mve", "ddpg"]
 
@@ -21,6 +22,18 @@ SOFT = ("m2ac", "mbpo", "sac")
 
 EXPANDING = ("ddpg", "mve", "steve")
 """The algorithms whose learner is DDPG, with values that may look ahead."""
+
+_WITHOUT_MODEL = ("model", "retain", "rollouts_per_update", "replay.real_share")
+UNUSED: Mapping[Algo, tuple[str, ...]] = {
+    "m2ac": ("ddpg", "world", "ppo"),
+    "mbpo": ("ddpg", "world", "ppo"),
+    "sac": (*_WITHOUT_MODEL, "ddpg", "world", "ppo"),
+    "ddpg": (*_WITHOUT_MODEL, "sac", "world", "ppo"),
+    "mve": (*_WITHOUT_MODEL, "sac", "ppo"),
+    "steve": (*_WITHOUT_MODEL, "sac", "ppo"),
+    "ppo": (*_WITHOUT_MODEL, "model_every", "sac", "ddpg", "world"),
+}
+"""Settings and groups of settings that an algorithm does not read."""
 
 LIVE = "live"
 """Stands for the environment of a run whose steps are made by a control loop of the user's own."""
@@ -227,6 +240,26 @@ class RunConfig(AgentConfig):
                 f"random_steps must be below steps ({self.steps}), got {self.random_steps}; "
                 f"nothing would be learned, so lower it or raise steps",
             )
+
+
+def is_read(name: str, algo: Algo) -> bool:
+    """Whether an algorithm reads a setting, given by its dotted name."""
+    return not any(name == unused or name.startswith(f"{unused}.") for unused in UNUSED[algo])
+
+
+def check_used(config: AgentConfig, otherwise: AgentConfig) -> None:
+    """Refuse what is not as it would be otherwise, so was asked for, and which the algorithm does not read.
+
+    Not a check of every configuration: one that is resolved has values for everything.
+    """
+    usual = flat(to_dict(otherwise))
+    for name, given in flat(to_dict(config)).items():
+        if given != usual[name] and not is_read(name, config.algo):
+            group, _, _ = name.rpartition(".")
+            own = {"model": "world", "sac": "ddpg"}.get(group) if config.algo in EXPANDING else None
+            own = None if own in UNUSED[config.algo] else own
+            instead = f", see {own}.… for the settings of {config.algo}" if own else ""
+            raise ConfigError(f"{name} has no meaning for algo={config.algo}, got {given}; leave it out{instead}")
 
 
 ASKED = "asked"

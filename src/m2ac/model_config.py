@@ -177,7 +177,7 @@ class ReplayConfig:
     real_share: float | Literal["union"] = 0.05
     """Share of real rows in every batch; "union" samples uniformly over real and imagined rows together."""
     capacity: int | None = None
-    """Real transitions kept. None: as many as the run collects, at most a million."""
+    """Real transitions kept. None: as many as the run collects and the log has, at most a million, or the whole log."""
 
     def __post_init__(self) -> None:
         set_types(self, "replay.")

@@ -106,12 +106,16 @@ def _random_steps(config: AgentConfig, task: Mapping[str, Any], *, steps: int, l
 
 def _capacity(config: AgentConfig, *, every: int, steps: int, logged: int) -> int:
     """Rows of the real buffer, which must hold what is looked at together."""
-    room, given = min(steps + logged, MOST_ROWS), config.replay.capacity
+    room, given = max(min(steps + logged, MOST_ROWS), logged), config.replay.capacity
     needed, of = (config.ppo.rollout, "ppo.rollout") if config.algo == "ppo" else (every, "model_every")
     least = needed if config.algo == "ppo" else min(every, room)
     check(
         given is None or given >= least,
         f"replay.capacity must be at least {of} ({needed}), got {given}; raise it or leave it out",
+    )
+    check(
+        given is None or given >= logged,
+        f"replay.capacity must hold the {logged} logged transitions, got {given}; raise it or leave it out",
     )
     return given or (max(room, needed) if config.algo == "ppo" else room)
 

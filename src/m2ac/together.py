@@ -72,7 +72,6 @@ def learn_together(
 def _training(agent: Agent, steps: int) -> Training:
     training = agent._prepared(agent.num_timesteps + steps)
     assert isinstance(training, Training)
-    training.leave_what_was_used_elsewhere()
     return training
 
 

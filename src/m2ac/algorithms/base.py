@@ -78,10 +78,6 @@ class BaseTraining(ABC, Generic[S]):
         False where it went another way this time, failed, or must not be (`rejoin`): then a new episode begins.
         """
 
-    @abstractmethod
-    def leave_what_was_used_elsewhere(self) -> bool:
-        """Begin a new episode wherever an environment is no longer where this training left it; whether any is."""
-
     @property
     @abstractmethod
     def _settled(self) -> bool:

@@ -75,6 +75,18 @@ def step_world(
     return after(Episode(episode.number, length, total, outcome.next_obs)), ended
 
 
+def must_begin_anew(world: World, length: int) -> bool:
+    """Whether somebody else has used the environment in the middle of an episode, so many steps long; it is told."""
+    used = length > 0 and world.used_elsewhere
+    if used:
+        world.notices.tell(
+            "used",
+            "the environment was used in the middle of a training episode, which therefore ends there; evaluate in "
+            "another one: agent.evaluate() makes a copy",
+        )
+    return used
+
+
 def _far_away(seen: Float[ndarray, "D"], obs: Float[ndarray, "D"], step: int) -> str:
     index = int(np.abs(seen).argmax())
     return (

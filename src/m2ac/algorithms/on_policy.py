@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from m2ac.algorithms import phases
 from m2ac.algorithms.base import BaseTraining, Progress
-from m2ac.algorithms.collecting import ACT, COLLECTED_AT_ONCE, LONGEST_BLOCK, host_rows
+from m2ac.algorithms.collecting import ACT, COLLECTED_AT_ONCE, LONGEST_BLOCK, host_rows, must_begin_anew
 from m2ac.algorithms.metrics import episode_metrics
 from m2ac.algorithms.numbers import check_state
 from m2ac.algorithms.state import OnPolicyState, init_on_policy, rollout_position
@@ -69,6 +69,10 @@ class OnPolicy(BaseTraining[OnPolicyState]):
         episodes = jax.tree.map(np.copy, self.state.episodes)  # a state that somebody holds stays what it was
         self.state = self.state._replace(episodes=episodes)
         envs, counters, position, taken = len(self.worlds), self.state.counters, self._position, 0
+        for env, world in enumerate(self.worlds):
+            if must_begin_anew(world, int(episodes.length[env])):
+                self._turn = None  # its actions were meant for where the environment was
+                self._abandon(env, counters.steps)
         try:
             for taken in range(min(steps, COLLECTED_AT_ONCE)):
                 turn, env = divmod(counters.steps + taken, envs)
@@ -145,17 +149,6 @@ class OnPolicy(BaseTraining[OnPolicyState]):
             learner = self.state.learner
             self.state = self.state._replace(learner=learner._replace(sums=learner.sums.at[env].set(0.0)))
         self._begin_anew(env)
-
-    def leave_what_was_used_elsewhere(self) -> bool:
-        """Begin a new episode in every environment that somebody else has used in the middle of its own."""
-        lengths = self.state.episodes.length
-        used = [env for env, world in enumerate(self.worlds) if lengths[env] > 0 and world.used_elsewhere]
-        if used:
-            self.state = self.state._replace(episodes=jax.tree.map(np.copy, self.state.episodes))
-            self._turn = None  # its actions were meant for where the environment was
-        for env in used:
-            self._abandon(env, self.step)
-        return bool(used)
 
     def rejoin(self) -> bool:
         """Bring every environment to the middle of its episode, by playing its stored actions again."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from m2ac.algorithms import phases, seed_phases
 from m2ac.algorithms.base import Phase, streams
-from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
+from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, must_begin_anew, step_world
 from m2ac.algorithms.diagnostics import Returns, acted, critic_metrics, fresh_rows, model_metrics, window
 from m2ac.algorithms.metrics import count_skips, episode_metrics, fit_metrics, loss_metrics, trust_metrics
 from m2ac.algorithms.numbers import (
@@ -145,7 +145,11 @@ class ManySeeds(Rhythm[SeedsProgress]):
         policies = [None if random else self.acting_policy(s) for s in seeds]
         rows = host_rows((len(seeds), room), self.worlds[0].obs_dim, self.worlds[0].action_dim)
         rows_of = [jax.tree.map(lambda x, s=s: x[s], rows) for s in seeds]
-        counters, episodes, taken = self._counters, self._episodes, 0
+        counters, taken = self._counters, 0
+        episodes = tuple(
+            after(episode) if must_begin_anew(world, episode.length) else episode
+            for world, episode in zip(self.worlds, self._episodes, strict=True)
+        )
         try:
             for taken in range(min(steps, room)):
                 stepped = [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from m2ac.algorithms import phases
 from m2ac.algorithms.base import BaseTraining, Progress
-from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, step_world
+from m2ac.algorithms.collecting import LONGEST_BLOCK, after, block_size, host_rows, must_begin_anew, step_world
 from m2ac.algorithms.diagnostics import (
     acted,
     critic_metrics,
@@ -94,7 +94,6 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         obs, next_obs = (scaling.apply(np.asarray(each)) for each in (rows.obs, rows.next_obs))
         given: Any = rows._replace(obs=obs, next_obs=next_obs)  # type: ignore[arg-type]
         count = len(rows.reward)
-        self.make_room(self.state.counters.steps + count)
         for start in range(0, count, ABSORBED_AT_ONCE):
             block = _block(given, start)
             taken = min(ABSORBED_AT_ONCE, count - start)
@@ -132,13 +131,6 @@ class Training(BaseTraining[State], Rhythm[Progress]):
     def _settled(self) -> bool:
         return not self._updates_due()
 
-    def leave_what_was_used_elsewhere(self) -> bool:
-        """Begin a new episode where somebody else has used the environment in the middle of the one under way."""
-        used = self.state.episode.length > 0 and self.world.used_elsewhere
-        if used:
-            self.state = self.state._replace(episode=after(self.state.episode))
-        return used
-
     def rejoin(self) -> bool:
         """Bring the environment to the middle of the episode under way, by playing its stored actions again."""
         episode, real = self.state.episode, self.state.real
@@ -173,6 +165,8 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         policy = None if self.step < self.config.random_steps else self.acting_policy()
         rows = host_rows((room,), self.world.obs_dim, self.world.action_dim)
         counters, episode, taken = self.state.counters, self.state.episode, 0
+        if must_begin_anew(self.world, episode.length):
+            episode = after(episode)
         try:
             for taken in range(min(steps, room)):
                 episode, ended = step_world(

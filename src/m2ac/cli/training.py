@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from m2ac.cli.parsing import confirmed_env, parse, with_config_file
-from m2ac.config import LIVE, RunConfig
+from m2ac.config import LIVE, RunConfig, check_used
 from m2ac.escaping import visible
 from m2ac.settings import ConfigError, check
 
@@ -22,6 +22,7 @@ def train(args: list[str]) -> int:
         default=default,
         description="One training run. --config FILE takes the config.json of a run for the defaults of all below.",
     )
+    check_used(config, default or RunConfig())
     return _execute(config)
 
 

@@ -32,7 +32,9 @@ class Split(NamedTuple):
 def split_rows(real: Real, config: ModelConfig, *, key: Key) -> Split:
     """Hold some rows out, and draw every member's bootstrap from the others."""
     key_order, key_bootstrap = jax.random.split(key)
-    holdout = jnp.clip((real.size * config.holdout_share).astype(jnp.int32), 1, config.holdout_max)
+    # A row to learn from is left even where rounding makes the share 1: an epoch of none would never end.
+    most = jnp.minimum(config.holdout_max, jnp.maximum(real.size - 1, 1))
+    holdout = jnp.clip((real.size * config.holdout_share).astype(jnp.int32), 1, most)
     return Split(
         order=shuffled(real.capacity, real.size, key=key_order),
         holdout=holdout,

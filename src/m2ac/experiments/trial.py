@@ -70,18 +70,14 @@ _QUICK: Settings = (
     ("final_episodes", "2"),
     ("tensorboard", "no"),
 )
+_FEW_STEPS: Settings = (("random_steps", "200"), ("updates_per_step", "1"))
 _SMALL: dict[Algo, Settings] = {
+    "sac": (*_FEW_STEPS, ("sac.hidden", "32")),
     "ppo": (("ppo.rollout", "100"), ("ppo.batch_size", "50")),
-    "steve": (
-        ("random_steps", "200"),
-        ("updates_per_step", "1"),
-        ("world.hidden", "32"),
-        ("world.reward_hidden", "32"),
-    ),
+    "steve": (*_FEW_STEPS, ("world.hidden", "32"), ("world.reward_hidden", "32")),
 }
 _SMALL_MODEL: Settings = (
-    ("random_steps", "200"),
-    ("updates_per_step", "1"),
+    *_FEW_STEPS,
     ("model_every", "100"),
     ("model.hidden", "32"),
     ("model.max_epochs", "2"),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import load as load_tensors
 
-from m2ac.config import LIVE, AgentConfig, RunConfig
+from m2ac.config import LIVE, AgentConfig, RunConfig, check_used
 from m2ac.envs.actions import ActionScale
 from m2ac.escaping import visible
 from m2ac.learners.acting import ActingPolicy
@@ -35,7 +35,16 @@ GATHER = 0.05
 """Seconds that steps gather before they are sent: a thread woken for each would take turns with the loop at each."""
 
 
-WITHOUT_MEANING = ("env", "eval_every", "eval_episodes", "final_episodes", "step_timeout", "tensorboard", "rejoin")
+WITHOUT_MEANING = (
+    "env",
+    "eval_every",
+    "eval_episodes",
+    "final_episodes",
+    "checkpoint_every",
+    "step_timeout",
+    "tensorboard",
+    "rejoin",
+)
 """Settings of a run that are about an environment, or about files that a live one has not."""
 
 
@@ -88,6 +97,7 @@ class Live:
             check(name not in settings, f"{name} has no meaning for Live, got {settings.get(name)!r}; leave it out")
         given = {"steps": 200_000, "out": out, "seed": seed, "tensorboard": False, **settings}
         self.config = override(RunConfig(env=LIVE), given)
+        check_used(self.config, RunConfig())
         check(self.config.algo != "ppo", "algo must not be ppo, which needs whole rollouts of its own; use m2ac or sac")
         self.obs_dim, self.action_dim = obs_dim, len(bounds[0])
         loop = Loop(obs_dim, *(bound.tolist() for bound in bounds))

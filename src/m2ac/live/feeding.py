@@ -56,8 +56,10 @@ class Inbox:
         return self._to_save is not None and self.taken >= self._to_save
 
     def saved(self) -> None:
-        """It is done."""
-        self._to_save = None
+        """All that was taken is saved; a request that waits for more goes on waiting."""
+        with self._changed:
+            if self.save_due:
+                self._to_save = None
 
     def close(self) -> None:
         """There will be no more."""
@@ -102,7 +104,7 @@ class Fed(Training):
         self.inbox = inbox
         self.let_go = 0
         self._total, self._length = 0.0, 0
-        self._let_go()  # of a training taken up again: no burst of what was let go before
+        self._let_go()  # of a training taken up again: of what was let go before, no more than a cycle's worth is made
 
     def _let_go(self) -> None:
         self.let_go = max(self.let_go, self._overdue() - self._updates_per_cycle())
