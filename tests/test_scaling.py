@@ -1,4 +1,4 @@
-"""Observations far from some units each, brought there."""
+"""Observations whose units are far from 1, shifted and scaled."""
 
 import re
 

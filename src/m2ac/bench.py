@@ -23,14 +23,15 @@ from m2ac.algorithms import phases
 from m2ac.algorithms.state import State, init_state, rollouts_per_phase
 from m2ac.algorithms.training import imagination
 from m2ac.config import AgentConfig
-from m2ac.dynamics.fit import Dynamics, fit_slice, start_fit
+from m2ac.dynamics.fit import fit_slice, start_fit
+from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.sac import update_many
 from m2ac.model_config import ModelConfig
-from m2ac.replay import add_real, empty_real
+from m2ac.replay import Imagined, add_real, empty_real
 from m2ac.resolving import resolve
 from m2ac.settings import override
-from m2ac.types import Transition
+from m2ac.types import Key, Transition
 
 OBS, ACTIONS = 17, 6
 
@@ -129,6 +130,17 @@ def _never_ends(obs: Any, action: Any, next_obs: Any) -> Any:
     return jnp.array(False)
 
 
+def _imagine(state: State, key: Key, rollouts: int, how: Imagination) -> tuple[Imagined, phases.Trust]:
+    """Lines 6-7 of Algorithm 1 with the programs that a training calls."""
+    assert state.dynamics is not None
+    assert state.imagined is not None
+    ensemble, border = state.dynamics.ensemble, state.imagined.border
+    rolling = phases.start_imagining(ensemble, state.real, border, key, np.int32(0), rollouts=rollouts, how=how)
+    for _ in range(how.horizon):
+        rolling = phases.imagine_step(rolling, state.learner.policy, ensemble, how=how)
+    return phases.finish_imagining(state.imagined, rolling)
+
+
 def gemm(size: int, *, repeats: int) -> Timing:
     """A square product in float32."""
     matrix = jax.random.normal(jax.random.key(0), (size, size))
@@ -178,25 +190,13 @@ def ensemble_steps(config: AgentConfig, *, repeats: int, rows: int = 25_000, bat
 def imagined_rows(config: AgentConfig, *, repeats: int, rows: int = 25_000) -> Timing:
     """Imagined transitions, from sampled states to the rows kept in the buffer."""
     state = filled_state(config, rows)
-    assert state.dynamics is not None
-    assert state.imagined is not None
     assert config.horizon is not None
-    how = imagination(config, _never_ends, None)
-    imagined, rollouts = state.imagined, rollouts_per_phase(config)
-    dynamics: Dynamics = state.dynamics
+    how, rollouts = imagination(config, _never_ends, None), rollouts_per_phase(config)
 
     def call() -> Any:
-        nonlocal imagined
-        imagined, trust = phases.imagine(
-            imagined,
-            state.learner.policy,
-            dynamics.ensemble,
-            state.real,
-            jax.random.key(3),
-            np.int32(0),
-            rollouts=rollouts,
-            how=how,
-        )
+        nonlocal state
+        imagined, trust = _imagine(state, jax.random.key(3), rollouts, how)
+        state = state._replace(imagined=imagined)
         return trust
 
     everything = how.score is None
@@ -241,12 +241,7 @@ def _cycle(config: AgentConfig, rows: int, steps: int) -> Callable[[], Any]:
 
     def call() -> Any:
         nonlocal state
-        assert state.dynamics is not None
-        assert state.imagined is not None
-        ensemble, policy = state.dynamics.ensemble, state.learner.policy
-        imagined, _ = phases.imagine(
-            state.imagined, policy, ensemble, state.real, key, zero, rollouts=rollouts, how=how
-        )
+        imagined, _ = _imagine(state, key, rollouts, how)
         state = state._replace(imagined=imagined)
         losses = None
         for _ in range(steps):

@@ -52,7 +52,7 @@ class AgentConfig:
     """Everything random follows from it: networks, batches, environment resets."""
     rhythm: Literal["mbpo", "epoch"] = "mbpo"
     """mbpo: fit and imagine every 250 steps, updates after every step; epoch: Algorithm 1 to the letter, all once
-    per 1000 steps."""
+    per 1000 steps. Several short calls of `learn` fit at the end of each."""
     updates_per_step: int | None = None
     """Updates of policy and critics per environment step. None: 10, or 1 for sac, and 4 for steve, mve and ddpg."""
     model_every: int | None = None
@@ -68,9 +68,9 @@ class AgentConfig:
     offline_updates: int | None = None
     """Updates from logged experience alone, before the first step. None: 50000 in a run of no steps, else none."""
     scale_observations: bool | None = None
-    """Whether observations that are far from some units each are shifted and scaled for the networks, as the random
-    steps at the start suggest. None: not for tasks known by name, whose observations are well, else yes; ppo has its
-    own way."""
+    """Whether numbers of an observation whose mean is beyond 20 or whose spread is outside 0.05 to 20 are shifted and
+    scaled for the networks, by what the random steps show. None: no for tasks known by name, else yes; ppo has its own
+    way."""
     skips_allowed: int = 100
     """Updates in a row that may be left out because their numbers are not finite; one more stops the training, and 0
     stops it at the first."""

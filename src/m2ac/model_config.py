@@ -21,9 +21,9 @@ class MaskConfig:
     """Share of the imagined rows kept at each rollout step, in (0, 1]. "paper" is 0.5 at horizon 1 and otherwise decays
     as (H-h)/(2(H+1)); 1 keeps everything."""
     quantile: float = 0.95
-    """Of the threshold rule: the share of first steps whose scores are below the usual one."""
+    """Threshold rule: the usual score is this quantile of the scores of the rollouts' first steps."""
     factor: float = 2.0
-    """Of the threshold rule: how often the usual score a trusted row may have."""
+    """Threshold rule: a row is kept if its score is below this many times the usual score."""
     stop: Literal["nonstop", "hardstop"] | None = None
     """Whether a rollout goes on from every row (nonstop) or only from the kept ones (hardstop). None: nonstop, but
     hardstop with the threshold rule."""
@@ -116,9 +116,9 @@ class ModelConfig:
     max_log_variance: float = 0.5
     """Start of the learned upper bound of the log-variance."""
     min_log_variance: float | None = None
-    """Start of the learned lower bound of the log-variance. None: -10; -5 for HalfCheetah, which is learned faster so;
-    -4 with scaled targets, whose unit is their spread: a model that is surer than that of what seldom changes is ruined
-    by the first row in which it does."""
+    """Start of the learned lower bound of the log-variance. None: -10; -5 for HalfCheetah, which learns faster with it;
+    -4 with scaled targets, whose unit is their spread: with less variance, a number that seldom changes would have a
+    huge loss in the first row where it does."""
     scale_targets: bool | None = None
     """Whether the fit brings rewards and changes of the observation to a spread of 1, so that small ones are predicted
     as well as large ones. None: not for the tasks known by name, whose settings are MBPO's; for all others."""

@@ -1,4 +1,4 @@
-"""Observations that are far from some units each, brought there: networks learn badly from them as they are.
+"""Shifts and scales observations whose mean or spread is far from 1: networks learn badly from them as they are.
 
 Only those are touched: a temperature of 300 K, a pressure of 1e5 Pa, a displacement of 1e-5 m. What is usual keeps
 every bit. The numbers are taken once, from the random steps that a training begins with, and are a part of its state.
@@ -49,7 +49,7 @@ def no_scaling(obs_dim: int, *, settled: bool = False) -> Scaling:
 
 
 def scaling_of(observations: Float[ndarray, "N D"]) -> Scaling:
-    """What brings these observations to some units each, one number at a time."""
+    """What each number of these observations is shifted and scaled by."""
     numbers = observations.astype(np.float64)
     mean, spread = numbers.mean(axis=0), numbers.std(axis=0)
     varies = spread > np.maximum(CONSTANT * np.abs(mean), SMALLEST_UNIT)

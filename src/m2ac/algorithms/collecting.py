@@ -92,7 +92,7 @@ def _far_away(seen: Float[ndarray, "D"], obs: Float[ndarray, "D"], step: int) ->
     return (
         f"observation[{index}] is {obs[index]:g} at step {step + 1}, {abs(seen[index]):.3g} times its spread in the "
         f"first steps, by which it is scaled; networks learn badly from such numbers, so take more random steps "
-        f"(--random-steps), or bring the observation to some units and use --scale-observations False"
+        f"(--random-steps), or scale the observation to about 1 yourself and use --scale-observations False"
     )
 
 

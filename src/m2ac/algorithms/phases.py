@@ -130,7 +130,7 @@ def imagine(
     rollouts: int,
     how: Imagination,
 ) -> tuple[Imagined, Trust]:
-    """Lines 6-7 of Algorithm 1 in one go."""
+    """Lines 6-7 of Algorithm 1 in one go, where several seeds learn together."""
     rolling = start_imagining(ensemble, real, imagined.border, key, phase, rollouts=rollouts, how=how)
     rolling = roll_out(rolling, partial(sample_action, policy), ensemble, how, steps=how.horizon)
     return finish_imagining(imagined, rolling)

@@ -100,7 +100,7 @@ class Training(BaseTraining[State], Rhythm[Progress]):
             self.state = self.state._replace(real=phases.store(self.state.real, block, taken))
 
     def _settle_scaling(self) -> None:
-        """Before anything is learned from them, bring observations that are far from some units each to those."""
+        """Before anything is learned from them, shift and scale observations whose units are far from 1."""
         state = self.state
         if state.scaling.settled:
             return

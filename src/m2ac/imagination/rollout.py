@@ -69,10 +69,10 @@ class _Step(NamedTuple):
 
 
 def _draw(policy: Policy, ensemble: Ensemble, obs: Float[Array, "B D"], how: Imagination, *, key: Key) -> _Draw:
-    """Lines 5-7 of Algorithm 2: the actions, and which member each row is drawn from."""
+    """Lines 5 and 7 of Algorithm 2: the actions, and which member each row is drawn from."""
     key_action, *keys = jax.random.split(key, 3)
     luck = None
-    if how.termination_fn is None:
+    if how.termination_fn is None:  # folded in, so that the other draws are those of a known termination
         luck = jax.random.uniform(jax.random.fold_in(keys[1], 1), obs.shape[:1])
     return _Draw(policy(obs, key_action), *draw_answers(ensemble, obs, how, keys=keys), luck)
 
@@ -96,7 +96,7 @@ def outcome(drawn: Gaussian, noise: Float[Array, "B D1"]) -> Float[Array, "B D1"
 
 
 def company(ensemble: Ensemble, how: Imagination) -> Bool[Array, "K"]:
-    """The members that the drawn one is compared with."""
+    """The members that count in a score, which takes the drawn one out, or adds it, by itself."""
     everyone = jnp.ones(len(ensemble.params.members), dtype=bool)
     if how.rest == "all":
         return everyone

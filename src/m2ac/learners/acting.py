@@ -2,7 +2,7 @@
 
 Sampled actions are computed in float32, as the learner does. Mean actions, which are what is evaluated, predicted and
 exported, are computed in float64 and rounded to float32 at the end: so they are the same alone and in a batch, on every
-processor and in every format of an export, but for a last digit once in a million.
+processor and in every format of an export, except that about one action in a million differs in its last digit.
 """
 
 from collections.abc import Iterable
