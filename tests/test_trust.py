@@ -435,6 +435,8 @@ def test_a_model_that_expects_other_ends_than_come_is_told_of_and_the_numbers_sa
     found = find(measured(), ABOUT, Rule())._replace(termination=few)
     said = [doubt for doubt in telling.doubts_of(found) if "expects 3 ends where 10 came" in doubt]
     assert len(said) == 1
+    phantoms = found._replace(termination=few._replace(real=2, expected=111.0))
+    assert any("expects 1.1e+02 ends where 2 came" in doubt for doubt in telling.doubts_of(phantoms))
     assert telling.numbers(found)["suggestion"]["doubts"] == telling.doubts_of(found)
     for enough in (few._replace(expected=6.0), few._replace(real=4, expected=0.0)):
         assert not any("ends where" in doubt for doubt in telling.doubts_of(found._replace(termination=enough)))

@@ -1,6 +1,7 @@
 """The environment as it is met: what is refused and with which words, what is told, and how long is waited."""
 
 import math
+import re
 import signal
 import threading
 import time
@@ -137,6 +138,38 @@ def test_rounding_is_not_outside_and_a_missing_bound_holds_everything(space: Any
         warnings.simplefilter("always")
         play(world(env))
     assert [text[:17] for text in texts(caught)] == (["observation[1] is"] if outside else [])
+
+
+class Rover(gym.Env[Any, Any]):
+    """Far from its origin, moving by centimetres."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, origin: float) -> None:
+        self.origin = origin
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.array([0.0, self.origin]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([1.0, self.origin + self.np_random.uniform(-0.13, 0.13)]), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(("origin", "told"), [(5.4e6, True), (1e3, False)])
+def test_what_float32_cannot_tell_apart_is_told(origin: float, told: bool) -> None:
+    world = World(Rover(origin), seed=0, stream="train")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        world.reset(0)
+        for _ in range(250):
+            world.step(np.zeros(1, np.float32))
+    said = [str(each.message) for each in caught]
+    assert len(said) == told
+    assert all(
+        re.match(r"observation\[1\] is about 5.4e\+06 and moved by 0.26 in 200 observations, but", s) for s in said
+    )
 
 
 def test_an_episode_without_an_end_is_cut_in_an_evaluation_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,15 +17,17 @@ from m2ac.algorithms.choice import AnyTraining, training_of, worlds_needed
 from m2ac.algorithms.state import State
 from m2ac.config import AgentConfig, Algo, RunConfig, check_used
 from m2ac.envs import Env, Task, check_env, copy_env, find_task, make_env, task_of
+from m2ac.envs.notices import brief
 from m2ac.envs.world import World
 from m2ac.escaping import visible
 from m2ac.finite import first_faulty
 from m2ac.functions import check_function, of_unit_actions
 from m2ac.learners.acting import ActingPolicy
-from m2ac.resolving import MOST_ROWS, resolve
+from m2ac.resolving import resolve, room_for
 from m2ac.runs import checkpoint
 from m2ac.runs.display import Pace, Status, make_display
 from m2ac.runs.exporting import export_policy
+from m2ac.runs.loop import loop_of, must_be_alike
 from m2ac.runs.stopping import stopping
 from m2ac.settings import ConfigError, from_dict, override, to_dict
 from m2ac.types import RewardFn, TerminationFn
@@ -123,7 +125,10 @@ class Agent:
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], Any]:
         """The action for one observation, or one action per row, in the environment's units; and `state` unchanged."""
-        obs = np.asarray(observation, dtype=np.float32)
+        try:
+            obs = np.asarray(observation, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise ConfigError(f"observation must be an array of numbers, got {brief(observation)}") from None
         if obs.ndim not in (1, 2) or obs.shape[-1] != self._world.obs_dim:
             raise ConfigError(
                 f"observation must have shape ({self._world.obs_dim},) or (n, {self._world.obs_dim}), got {obs.shape}"
@@ -151,10 +156,13 @@ class Agent:
         self, path: str | os.PathLike[str], formats: Sequence[str] = ("numpy",), *, eval_env: Env | None = None
     ) -> None:
         """Write the policy, its mean action, for use without m2ac: as "numpy", "stablehlo" or "onnx"."""
+        policy = self._acting_policy()
+        if not self._prepared(self.num_timesteps).counters.updates:
+            warnings.warn("nothing is learned yet: the exported policy acts at random", stacklevel=2)
         world = self._second_world(eval_env)
         about = {"env": self.task.name, "algo": self.algo, "step": self.num_timesteps}
         try:
-            export_policy(Path(path), self._acting_policy(), world, formats=formats, about=about)
+            export_policy(Path(path), policy, world, formats=formats, about=about)
         finally:
             if eval_env is None:
                 world.close()
@@ -163,7 +171,7 @@ class Agent:
         """Write everything the agent is and remembers into a directory."""
         training = self._prepared(self.num_timesteps)
         cycle, losses = training.unfinished()
-        more = {"asked": to_dict(self.config), "own": self._own, "cycle": cycle}
+        more = {"asked": to_dict(self.config), "own": self._own, "cycle": cycle, "loop": loop_of(self._world)._asdict()}
         checkpoint.save(Path(path), training.state, training.config, losses=losses, **more)
 
     @classmethod
@@ -187,6 +195,7 @@ class Agent:
         agent = (cls if issubclass(cls, kind) else kind)(
             env, config=config, termination_fn=termination_fn, reward_fn=reward_fn
         )
+        must_be_alike(Path(path), agent._world, str(env))
         agent._take_over(found)
         return typing.cast(Self, agent)
 
@@ -199,6 +208,13 @@ class Agent:
                 f"actions, but the environment has {world.obs_dim} and {world.action_dim}; "
                 f"pass the one it was trained on"
             )
+        for name, bounds in (("low", world.scale.low), ("high", world.scale.high)):
+            had = manifest.get("loop", {}).get(name, bounds.tolist())
+            if had != bounds.tolist():
+                raise ConfigError(
+                    f"{found.path} was trained with actions of {name}={had}, but the environment has "
+                    f"{bounds.tolist()}; pass one with the same bounds"
+                )
         for name in ("termination_fn", "reward_fn"):
             if "own" in manifest and (name in manifest["own"]) != (name in self._own):
                 had, remedy = ("with", "give it to") if name in manifest["own"] else ("without", "leave it out of")
@@ -229,13 +245,20 @@ class Agent:
     def _second_world(self, env: Env | None) -> World:
         """An environment for episodes that are not learned from: the given one, or a copy of the agent's own."""
         self._world.lent = self._world.lent or env is self.env
-        return World(
+        world = World(
             env if env is not None else copy_env(self.env),
             seed=self.config.seed,
             stream="eval",
             step_timeout=self.config.step_timeout,
             notices=self._world.notices,
         )
+        ours, theirs = loop_of(self._world)._asdict(), loop_of(world)._asdict()
+        odd = next((name for name in ours if ours[name] != theirs[name]), None)
+        if odd is not None:
+            raise ConfigError(
+                f"eval_env has {odd}={theirs[odd]}, the agent's environment {ours[odd]}; give one like it"
+            )
+        return world
 
     def _worlds(self, config: AgentConfig) -> list[World]:
         """The agent's own environment, and copies of it where several are needed side by side."""
@@ -372,7 +395,7 @@ def _asked(found: checkpoint.Checkpoint) -> AgentConfig:
         return from_dict(AgentConfig, found.manifest["asked"])
     config = _agent_config(found.config)
     logged = max(0, int(found.state.real.size) - found.state.counters.steps)
-    held_all = isinstance(found.config, RunConfig) and config.replay.capacity == min(
-        (found.config.steps or 0) + logged, MOST_ROWS
+    held_all = isinstance(found.config, RunConfig) and config.replay.capacity == room_for(
+        found.config.steps or 0, logged
     )
     return override(config, {"replay.capacity": None}) if held_all else config

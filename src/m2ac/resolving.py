@@ -104,9 +104,14 @@ def _random_steps(config: AgentConfig, task: Mapping[str, Any], *, steps: int, l
     return random_steps
 
 
+def room_for(steps: int, logged: int) -> int:
+    """Rows that the real buffer has room for where nothing else is asked for."""
+    return max(min(steps + logged, MOST_ROWS), logged)
+
+
 def _capacity(config: AgentConfig, *, every: int, steps: int, logged: int) -> int:
     """Rows of the real buffer, which must hold what is looked at together."""
-    room, given = max(min(steps + logged, MOST_ROWS), logged), config.replay.capacity
+    room, given = room_for(steps, logged), config.replay.capacity
     needed, of = (config.ppo.rollout, "ppo.rollout") if config.algo == "ppo" else (every, "model_every")
     least = needed if config.algo == "ppo" else min(every, room)
     check(

@@ -129,5 +129,6 @@ def confirmed_env(stored: str, named: str | None, *, where: str) -> str:
             f"{where} has the environment {stored!r}, for which a module of code would be imported; "
             f"if you trust it, add --env {shlex.quote(stored)}"
         )
-    check(named in (None, stored), f"{where} has the environment {stored!r}, got --env {named!r}; leave it out")
+    remedy = f"give --env {shlex.quote(stored)}" if module else "leave it out"
+    check(named in (None, stored), f"{where} has the environment {stored!r}, got --env {named!r}; {remedy}")
     return stored

@@ -20,6 +20,12 @@ __all__ = ["LONGEST_EVALUATION", "EnvError", "Outcome", "Played", "World"]
 LONGEST_EVALUATION = 10_000
 """Steps after which an evaluation episode of an environment without a time limit is cut."""
 
+LOOKED_AT = 200
+"""Observations after which it is told which of their numbers float32 can hardly tell apart."""
+
+TOLD_APART = 20
+"""Values that a number must be able to take between its smallest and largest, or it is one of those."""
+
 SLACK = 1e-5
 """How far beyond its bounds an observation may be, relative to them, before it counts as outside: rounding is none."""
 
@@ -71,6 +77,8 @@ class World:
         self.obs_dim = env.observation_space.shape[0]
         self.action_dim = env.action_space.shape[0]
         self._bounds: _Bounds | None = _Bounds.of(env.observation_space)
+        fine = env.observation_space.dtype != np.float32
+        self._extent: _Extent | None = _Extent(self.obs_dim) if fine else None
         self._place = "no episode"
         self._steps = 0
         self.lent = False  # to somebody who plays an episode of his own
@@ -90,7 +98,14 @@ class World:
         """Start the given episode."""
         seed = self.seed_of(episode)
         self._place, self._steps, self.lent = f"{self.stream} episode {episode} (seed {seed})", 0, False
-        answer = self._asked(self.env.reset, seed=seed)
+        try:
+            answer = self._asked(self.env.reset, seed=seed)
+        except EnvError as error:
+            if isinstance(error.__cause__, TypeError) and "'seed'" in str(error.__cause__):
+                raise EnvError(
+                    "reset takes no seed; write reset(self, *, seed=None, options=None)"
+                ) from error.__cause__
+            raise
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise EnvError(f"reset returned {brief(answer)} in {self._where}; it must return (observation, info)")
         self._check_actions()
@@ -175,6 +190,11 @@ class World:
             )
         self._seen = checked
         self._left_at = None if self._limit is None else self._limit._elapsed_steps
+        if self._extent is not None and self._extent.widened(obs) == LOOKED_AT:
+            text = self._extent.notice()
+            if text is not None:
+                self.notices.tell("fine", text)
+            self._extent = None
         if self._bounds is not None:
             index = self._bounds.outside(checked)
             if index is not None:
@@ -201,6 +221,34 @@ def _time_limit(env: gym.Env[Any, Any]) -> gym.wrappers.TimeLimit[Any, Any] | No
             return env
         env = env.env
     return None
+
+
+class _Extent:
+    """The smallest and the largest that each number of an observation was, before it was rounded to float32."""
+
+    def __init__(self, size: int) -> None:
+        self.low, self.high, self.seen = np.full(size, np.inf), np.full(size, -np.inf), 0
+
+    def widened(self, obs: Any) -> int:
+        """One observation more; how many there were."""
+        np.minimum(self.low, obs, out=self.low)
+        np.maximum(self.high, obs, out=self.high)
+        self.seen += 1
+        return self.seen
+
+    def notice(self) -> str | None:
+        """Of the first number that moves by little more than what float32 can tell apart where it is."""
+        moved, largest = self.high - self.low, np.maximum(np.abs(self.low), np.abs(self.high))
+        step = np.spacing(largest.astype(np.float32)).astype(np.float64)
+        coarse = (moved > 0) & (moved < TOLD_APART * step)
+        if not coarse.any():
+            return None
+        i = int(coarse.argmax())
+        return (
+            f"observation[{i}] is about {largest[i]:.3g} and moved by {moved[i]:.2g} in {self.seen} observations, but "
+            f"float32, in which it is learned from, tells apart no less than {step[i]:.2g} there; subtract an offset "
+            f"in the environment, or change its unit"
+        )
 
 
 class _Bounds(NamedTuple):

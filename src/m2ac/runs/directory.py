@@ -351,7 +351,8 @@ def _must_equal(path: Path, stored: RunConfig, wanted: RunConfig, asked: RunConf
     if not differing:
         return
     each = ", ".join(f"{name} is {old[name]!r} there and {new[name]!r} here" for name in differing)
-    resume, way_on = f"m2ac resume {shlex.quote(str(path))}", ""
+    env = f" --env {shlex.quote(stored.env)}" if ":" in stored.env else ""  # no file alone imports a module
+    resume, way_on = f"m2ac resume {shlex.quote(str(path))}{env}", ""
     if all(given[name] is None for name in differing):  # what was left open came to something else in its version
         settings = ", ".join(f"{name}={old[name]!r}" for name in differing)
         way_on = f"set {settings} to go on with it, or " if stored.env == LIVE else f"{resume} goes on with it, or "

@@ -28,6 +28,7 @@ class Status(NamedTuple):
     model_loss: float | None = None
     share_kept: float | None = None
     elapsed: float = 0.0
+    unit: str = "steps"  # what is counted: "updates" while there is nothing but a log to learn from
 
     @property
     def mean_return(self) -> float | None:
@@ -165,7 +166,7 @@ class PlainDisplay:
             f"{status.step:>{width}}/{status.steps} {percent(status.share_done):>4}  {visible(status.phase):<10}"
             f"  eval {number(status.mean_return):>8}  best {number(status.best_return):>8}"
             f"  train {number(status.train_return):>8}  model {number(status.model_loss):>8}"
-            f"  kept {percent(status.share_kept):>4}  {number(status.steps_per_second):>8} steps/s"
+            f"  kept {percent(status.share_kept):>4}  {number(status.steps_per_second):>8} {status.unit}/s"
             f"  elapsed {duration(status.elapsed):>6}  left {duration(status.seconds_left):>6}"
         )
 
@@ -233,7 +234,7 @@ class RichDisplay:
             _cell("train", f"{number(status.train_return):>8}"),
             _cell("kept", f"{percent(status.share_kept):>4}"),
             _cell("model loss", f"{number(status.model_loss):>8}"),
-            _cell("steps/s", f"{number(status.steps_per_second):>8}"),
+            _cell(f"{status.unit}/s", f"{number(status.steps_per_second):>8}"),
             _cell("elapsed", f"{duration(status.elapsed + waited):>6}"),
         ]
         return Group(self._bar(status, left), returns, Columns(cells, padding=(0, 2)))

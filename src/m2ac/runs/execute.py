@@ -28,6 +28,7 @@ from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
 from m2ac.runs.experience import Experience, Past
+from m2ac.runs.loop import loop_of, record_loop
 from m2ac.runs.policy import BEST, FILE, Evaluated, read_evaluated, save_policy
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
@@ -71,7 +72,7 @@ class _Run:
         if config.tensorboard:
             self.tensorboard = TensorBoard(directory.path / "tensorboard", from_step=self.training.step + 1)
         self.started = self.saved = time.monotonic()
-        self.pace = Pace(self.steps)
+        self.pace, self.offline_pace = Pace(self.steps), Pace(self.config.offline_updates or 0)
         self.seen: dict[str, Any] = {}
         self.noticed: set[str] = set()
         self.train_return: float | None = None
@@ -217,16 +218,20 @@ class _Run:
         return True
 
     def show(self, phase: str) -> None:
-        self.pace.update(self.training.step)
+        counters, offline = self.training.counters, self.config.offline_updates or 0
+        from_log = counters.steps == 0 and (counters.updates < offline or not self.steps)
+        pace = self.offline_pace if from_log else self.pace
+        pace.update(counters.updates if from_log else counters.steps)
         self.display.update(
             Status(
-                step=self.training.step,
-                steps=self.steps,
+                step=counters.updates if from_log else counters.steps,
+                steps=offline if from_log else self.steps,
+                unit="updates" if from_log else "steps",
                 phase=phase,
                 returns=self.returns,
                 train_return=self.train_return,
-                steps_per_second=self.pace.steps_per_second,
-                seconds_left=self.pace.seconds_left,
+                steps_per_second=pace.steps_per_second,
+                seconds_left=pace.seconds_left,
                 model_loss=self.seen.get("model/holdout_nll"),
                 share_kept=self.seen.get("trust/share_kept"),
                 elapsed=self.elapsed,
@@ -333,6 +338,7 @@ def execute(config: RunConfig, *, stream: TextIO, lengthens: bool = False) -> Re
             lengthen(resolved.out, resolved)
         directory = RunDirectory.open(resolved.out, resolved, asked=config)
         at_the_end.callback(directory.close)
+        record_loop(directory.path, loop_of(worlds[0]))
         display = make_display(stream)
         at_the_end.callback(display.close)
         if directory.done:

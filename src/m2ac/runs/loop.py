@@ -1,4 +1,8 @@
-"""The sizes and bounds of a control loop, kept with its run: no environment knows them."""
+"""The sizes and bounds of what a run observes and does, kept with it.
+
+A policy acts in shares of the bounds, so under other bounds the same policy does something else. And where the steps of
+a run are made by a control loop, no environment knows them.
+"""
 
 import json
 import math
@@ -16,37 +20,43 @@ FILE = "loop.json"
 
 
 class Loop(NamedTuple):
-    """What a loop observes and how it acts."""
+    """What a control loop, or the one between agent and environment, observes and how it acts."""
 
     obs_dim: int
     low: list[float]  # of actions
     high: list[float]
 
 
+def loop_of(world: World) -> Loop:
+    """What an environment lets an agent observe and do."""
+    return Loop(world.obs_dim, world.scale.low.tolist(), world.scale.high.tolist())
+
+
 def record_loop(run: Path, loop: Loop) -> None:
-    """Write it down, or refuse another loop than the one the run was begun with."""
+    """Write it down, or refuse another one than the run was begun with."""
     if (run / FILE).exists():
         before = read_loop(run)
         odd = next((name for name in Loop._fields if getattr(before, name) != getattr(loop, name)), None)
         if odd is not None:
             raise ConfigError(
-                f"{str(run)!r} holds a run of a control loop with {odd}={getattr(before, odd)}, "
-                f"got {getattr(loop, odd)}; choose another out"
+                f"{str(run)!r} was begun with {odd}={getattr(before, odd)}, got {getattr(loop, odd)}; "
+                f"bring that back, or choose another out"
             )
+        return
     with disk.writing(run, ROOM):
         disk.write_atomically(run / FILE, disk.dump_json(loop._asdict(), indent=2))
 
 
 def must_be_alike(run: Path, world: World, env: str) -> None:
-    """A simulation stands for a control loop only where an action means the same: a policy acts in shares of bounds."""
+    """Refuse an environment, or a simulation in place of a control loop, in which an action means something else."""
     if not (run / FILE).exists():
         return
     loop = read_loop(run)
     for name, ours, theirs in (("low", loop.low, world.scale.low), ("high", loop.high, world.scale.high)):
         if not np.array_equal(np.asarray(ours, dtype=theirs.dtype), theirs):
             raise ConfigError(
-                f"the control loop of {str(run)!r} has actions with {name}={ours}, but {env} has {theirs.tolist()}; "
-                f"give a simulation with the loop's own bounds"
+                f"the run {str(run)!r} has actions with {name}={ours}, but {env} has {theirs.tolist()}; "
+                f"give an environment with the bounds that it was trained with"
             )
 
 
@@ -59,5 +69,5 @@ def read_loop(run: Path) -> Loop:
         if not possible or not all(low < high and math.isfinite(high - low) for low, high in bounds):
             raise ValueError("sizes or bounds that cannot be")
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{str(run / FILE)!r} cannot be read ({error}); the same call of Live writes it") from None
+        raise ConfigError(f"{str(run / FILE)!r} cannot be read ({error}); continue the run, which writes it") from None
     return Loop(int(loop.obs_dim), [low for low, _ in bounds], [high for _, high in bounds])

@@ -98,7 +98,11 @@ def doubts_of(found: Findings) -> list[str]:
             f"--mask.uncertainty {better} is not known"
         )
     ends = found.termination
-    if ends is not None and ends.real >= FEW_ENDS and not ends.real / 2 <= ends.expected <= 2 * ends.real:
+    if (
+        ends is not None
+        and max(ends.real, ends.expected) >= FEW_ENDS
+        and not ends.real / 2 <= ends.expected <= 2 * ends.real
+    ):
         said.append(
             f"the model expects {ends.expected:.2g} ends where {ends.real} came: critics learn from the former; give a "
             "termination_fn, or collect more"
