@@ -76,6 +76,10 @@ def between(interval: Interval | None, form: str) -> str:
     return "" if interval is None else f" ({interval.low:{form}} to {interval.high:{form}})"
 
 
+def _length(horizon: Estimate) -> str:
+    return f"length {horizon.value:.0f}" if horizon.value else "no length is good, not even 1"
+
+
 def options(found: Findings) -> str:
     """The suggestion as it is typed."""
     horizon, rate = found.suggestion.horizon.value, found.suggestion.rate.value
@@ -154,7 +158,7 @@ def lines(found: Findings) -> list[str]:
         f"{between(found.reward.bias_between, '.2g')}",
         f"termination     {termination_said(found.termination)}",
         f"on its own      {_drift(found.alone)}",
-        f"suggestion      {options(found)}, a rule of thumb; length {suggestion.horizon.value:.0f}"
+        f"suggestion      {options(found)}, a rule of thumb; {_length(suggestion.horizon)}"
         f"{between(suggestion.horizon.interval, '.0f')}, rate {suggestion.rate.value:g}"
         f"{between(suggestion.rate.interval, 'g')}",
         *(f"  but           {doubt}" for doubt in doubts_of(found)),
