@@ -47,6 +47,11 @@ def test_every_public_name_is_in_the_reference_with_its_settings(site):
     assert 'id="m2ac.agent.Agent.predict"' in page
 
 
+def test_no_number_is_left_to_be_filled_in():
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")):
+        assert not re.findall(r"@[A-Z]+@", path.read_text()), path.name
+
+
 def test_links_between_documents_lead_somewhere_in_the_repository():
     broken = []
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")):
