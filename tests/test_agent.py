@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import re
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -325,7 +327,10 @@ def test_functions_of_the_user_win_and_get_actions_in_the_environments_units(tmp
     def ends(obs: Any, action: Any, next_obs: Any) -> Any:
         return action[0] > 5
 
-    agent = make("mbpo", Plain(), reward_fn=reward, termination_fn=ends).learn(70)
+    with pytest.warns(
+        EnvWarning, match=r"the termination function is wrong in \d+ of the last 50 steps: it has \d+ ends"
+    ):
+        agent = make("mbpo", Plain(), reward_fn=reward, termination_fn=ends).learn(70)
     assert agent._training is not None
     imagined = agent._training.state.imagined
     assert imagined is not None
@@ -344,6 +349,28 @@ def test_functions_of_the_user_win_and_get_actions_in_the_environments_units(tmp
         MBPO.load(tmp_path / "a", Plain(), reward_fn=reward)
     loaded = MBPO.load(tmp_path / "a", Plain(), termination_fn=ends, reward_fn=reward)
     assert state_of(loaded) == state_of(agent)
+
+
+@pytest.mark.parametrize(
+    ("ends", "reward", "told"),
+    [
+        (lambda o, a, n: n[0] > 1, lambda o, a, n: n.sum(), None),
+        (
+            lambda o, a, n: n[0] > 9,
+            lambda o, a, n: n.sum(),
+            r"termination function is wrong in \d+ of .* it has 0 ends",
+        ),
+        (lambda o, a, n: n[0] > 1, lambda o, a, n: n.sum() + 1, r"reward function is off by 1 in the last 50 steps"),
+    ],
+)
+def test_functions_are_held_against_what_happened(ends: Any, reward: Any, told: str | None) -> None:
+    agent = make("m2ac", Plain(), termination_fn=ends, reward_fn=reward, random_steps=50)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        agent.learn(51)
+    said = [str(each.message) for each in caught if " function is " in str(each.message)]
+    assert len(said) == (told is not None)
+    assert all(re.search(told or "", text) for text in said), said
 
 
 def test_the_users_termination_wins_over_the_tasks() -> None:

@@ -24,6 +24,7 @@ from m2ac.algorithms.metrics import episode_metrics, fit_metrics, trust_metrics
 from m2ac.algorithms.numbers import check_dynamics, check_refused, check_state, is_refused, mean_of_finite
 from m2ac.algorithms.rhythm import Rhythm
 from m2ac.algorithms.state import State, init_state, rollouts_per_phase
+from m2ac.algorithms.task_functions import what_is_wrong
 from m2ac.config import MODELLED, AgentConfig
 from m2ac.dynamics.fit import (
     Dynamics,
@@ -204,6 +205,7 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         assert state.dynamics is not None
         assert state.imagined is not None
         assert self.imagination is not None
+        self._judge_functions(self.imagination)
         self._judge_model(self.imagination)
         started = time.perf_counter()
         key = jax.random.fold_in(self._streams.fit, state.counters.fits)
@@ -232,6 +234,14 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         self.state = state._replace(dynamics=dynamics, imagined=imagined, counters=counters)
         self._cycle |= trust_metrics(trust, self.imagination)
         self._took("imagine", started)
+
+    def _judge_functions(self, how: Imagination) -> None:
+        """The task's functions on the real steps since the last fit, or on all there are before the first."""
+        counters = self.state.counters
+        fresh = counters.steps - counters.modelled_at if counters.fits else int(self.state.real.size)
+        wrong = what_is_wrong(self.state.real, how, fresh=fresh)
+        if wrong is not None:
+            self.world.notices.tell("functions", wrong)
 
     def _judge_model(self, how: Imagination) -> None:
         """The model on the real steps since its last fit, which it has not seen."""
