@@ -70,7 +70,7 @@ class World:
         self.scale = ActionScale.of(env.action_space)
         self.obs_dim = env.observation_space.shape[0]
         self.action_dim = env.action_space.shape[0]
-        self._bounds: _Bounds | None = _Bounds.of(env.observation_space)
+        self.bounds = Bounds.of(env.observation_space)  # None also after they were found not to hold
         self._place = "no episode"
         self._steps = 0
         self.lent = False  # to somebody who plays an episode of his own
@@ -175,11 +175,11 @@ class World:
             )
         self._seen = checked
         self._left_at = None if self._limit is None else self._limit._elapsed_steps
-        if self._bounds is not None:
-            index = self._bounds.outside(checked)
+        if self.bounds is not None:
+            index = self.bounds.outside(checked)
             if index is not None:
-                self.notices.tell("outside", self._bounds.notice(index, checked, self._where))
-                self._bounds = None  # once is enough
+                self.notices.tell("outside", self.bounds.notice(index[0], checked, self._where))
+                self.bounds = None  # once is enough
         return checked
 
     def _check_actions(self) -> None:
@@ -203,7 +203,7 @@ def _time_limit(env: gym.Env[Any, Any]) -> gym.wrappers.TimeLimit[Any, Any] | No
     return None
 
 
-class _Bounds(NamedTuple):
+class Bounds(NamedTuple):
     """What an observation space declares, as it was when the environment came."""
 
     low: NDArray[Any]
@@ -212,7 +212,7 @@ class _Bounds(NamedTuple):
     highest: NDArray[np.float32]
 
     @classmethod
-    def of(cls, space: gym.spaces.Box) -> "_Bounds | None":
+    def of(cls, space: gym.spaces.Box) -> "Bounds | None":
         """The bounds of a space that has any."""
         low, high = np.array(space.low), np.array(space.high)
         if not (np.isfinite(low).any() or np.isfinite(high).any()):
@@ -223,10 +223,10 @@ class _Bounds(NamedTuple):
         with np.errstate(over="ignore"):
             return cls(low, high, lowest.astype(np.float32), highest.astype(np.float32))
 
-    def outside(self, obs: NDArray[np.float32]) -> int | None:
-        """The first entry that is out of bounds."""
+    def outside(self, obs: NDArray[Any]) -> NDArray[np.intp] | None:
+        """The index of the first number that is out of bounds, in an observation or in rows of them."""
         out = (obs < self.lowest) | (obs > self.highest)
-        return int(out.argmax()) if out.any() else None
+        return np.argwhere(out)[0] if out.any() else None
 
     def notice(self, index: int, obs: NDArray[np.float32], where: str) -> str:
         return (
