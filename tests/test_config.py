@@ -201,6 +201,11 @@ def test_values_that_are_valid_only_together_can_be_set_one_by_one_in_any_order(
         ),
         ({"learning_starts": 5}, 'there is no setting "learning_starts". Perhaps you meant "random_steps"?'),
         ({"sac": {"tau": 1}}, 'there is no setting "sac.tau". Perhaps you meant "sac.target_rate"?'),
+        (
+            {"eval_every": 5},
+            '"eval_every" is a setting of a run, not of an agent; m2ac train --eval-every takes it, and so does Live '
+            "where it has a meaning there",
+        ),
         ({"zzz": 0.5}, 'there is no setting "zzz". m2ac train --help lists them all.'),
         ({"seed.x": 1}, 'there is no setting "seed.x": seed has no parts; set it itself'),
         ({"mask": 0.5}, "mask must be a group of settings (MaskConfig), got 0.5; leave it out for its default"),

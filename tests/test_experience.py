@@ -1,6 +1,7 @@
 """Starting from logged experience."""
 
 import os
+import re
 import shutil
 
 import gymnasium as gym
@@ -197,8 +198,28 @@ def test_a_minari_dataset_is_read_episode_by_episode(tmp_path, world, monkeypatc
         (lambda p: p["reward"].__setitem__(3, np.inf), r"column reward row 5 is inf, not finite in float32"),
         (lambda p: p["action"].__setitem__((4, 0), 7.0), r"column action_0 row 6 is 7.0, outside of the environment's"),
         (lambda p: p.update(terminated=p["terminated"] * 1.0 + 2), r"column terminated row 2 is 2.0, not 0 or 1"),
-        (lambda p: p.pop("reward"), r"has no column reward, but obs_0, .*next_obs_0.* Name it so"),
-        (lambda p: p.update(obs=p["obs"][:, :2]), r"obs has shape \(80, 2\), not \(80, 3\); is it of this task\?"),
+        (lambda p: p.pop("reward"), r"has no column reward; add it, see docs/data.md$"),
+        (lambda p: p.update(rewrd=p.pop("reward")), r'rename your columns \(rewrd\) to .*Perhaps you meant "rewrd"\?$'),
+        (lambda p: p.pop("terminated"), r"no column terminated; add a column terminated, all 0 if the task never ends"),
+        (
+            lambda p: p.update(obs=p["obs"][:, :2]),
+            r"has no column obs_2; this environment has obs_0 … obs_2, so is it of this task\?",
+        ),
+        (
+            lambda p: p.update(action=np.zeros((80, 2))),
+            r"has a column action_1, but this environment only action_0; is it of this task\?",
+        ),
+        (
+            lambda p: p.update(
+                {f"next_obs_{i + 1}": p["next_obs"][:, i] for i in range(3)}, next_obs=np.zeros((80, 0))
+            ),
+            r"columns count from 0, so next_obs_1 is next_obs_0 here; rename them to next_obs_0 … next_obs_2",
+        ),
+        (
+            lambda p: [p.update(pressure=p.pop("reward")), p.pop("obs"), p.pop("action")],
+            r"has no column obs_0; rename your columns \(pressure\) to obs_0 … obs_2, action_0, reward, next_obs_0 … "
+            r"next_obs_2 \(if any\), terminated, truncated \(if any\), see docs/data.md",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_by_column_and_row(tmp_path, world, change, message):
@@ -206,6 +227,86 @@ def test_what_is_wrong_is_named_by_column_and_row(tmp_path, world, change, messa
     change(parts)
     with pytest.raises(ConfigError, match=message):
         read_experience([write_csv(tmp_path / "a.csv", parts)], world)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"action": np.zeros((77, 1))}, "action has 77 rows, reward has 80; mend the file"),
+        ({"obs": np.zeros((80, 4))}, "obs has rows of 4, not of 3 numbers; is it of this task?"),
+        ({"reward": np.zeros(())}, "reward is a single value; write one for every transition"),
+        ({"reward": np.array(["1"] * 79 + ["x"])}, "column reward row 0 is '1', not a number"),
+        ({"obs": None, "X": np.zeros(80)}, "has no column obs; rename your columns (X) to obs (N, 3), action (N, 1), "),
+        (
+            {"obs": None, "obs_0": np.zeros(80), "obs_1": np.zeros(80), "obs_2": np.zeros(3)},
+            "obs_2 has shape (3,), but",
+        ),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(tmp_path, world, change, message):
+    parts = columns() | change
+    np.savez(tmp_path / "a.npz", **{name: part for name, part in parts.items() if part is not None})
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        read_experience([str(tmp_path / "a.npz")], world)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"obs_0": ["much", *["1.5"] * 79]}, "column obs_0 row 0 is 'much', not a number; mend or remove the row"),
+        ({"terminated": [False, None] * 40}, "column terminated row 1 is None, not a number"),
+        (
+            {"obs": [[1.0, 2.0, 3.0], [1.0], *[[1.0, 2.0, 3.0]] * 78]},
+            "column obs row 1 is array([1.]), not a list of 3",
+        ),
+    ],
+)
+def test_values_of_parquet_that_are_no_numbers_are_named(tmp_path, world, change, message):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'm2ac[data]'")
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(pyarrow.table(table(columns()) | change | {"note": ["any"] * 80}), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        read_experience([str(tmp_path / "a.parquet")], world)
+
+
+def test_files_without_a_table_say_what_they_are_instead(tmp_path, world):
+    for name, text, message in (
+        ("a.csv", "", "is empty; give a file with transitions"),
+        ("a.npz", "", "is empty; give a file with transitions"),
+        ("a.csv", "\n1,2", "row 1 is empty; it must name the columns"),
+        ("a.csv", "obs_0;obs_1;action_0\n1;2;3", "the separator seems to be ';', it must be ','"),
+        ("a.csv", "obs_0\tobs_1", r"the separator seems to be '\t', it must be ','"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            read_experience([str(tmp_path / name)], world)
+
+
+def test_observations_outside_of_the_declared_bounds_are_noted_once(tmp_path, world):
+    for name, row in (("a", 5), ("b", 3)):
+        parts = columns()
+        parts["obs"][row, 2] = 9.5  # Pendulum turns at most at 8
+        write_csv(tmp_path / f"{name}.csv", parts)
+    experience = read_experience([str(tmp_path / "a.csv"), str(tmp_path / "b.csv")], world)
+    assert experience.size == 160
+    assert experience.notes == (
+        f"{tmp_path / 'a.csv'} column obs_2 row 7 is 9.5, outside of the environment's declared [-8, 8]; learning "
+        f"goes on with it, but is the log in the environment's units?",
+    )
+
+
+def test_the_same_rows_are_not_read_twice(tmp_path, world):
+    path = write_csv(tmp_path / "a.csv", columns(1, 4))
+    shutil.copy(path, tmp_path / "b.csv")
+    with pytest.raises(ConfigError, match=r"b\.csv holds the same as .*a\.csv; leave one of them out"):
+        read_experience([path, str(tmp_path / "b.csv")], world)
+
+
+@pytest.mark.parametrize("args", [["--data"], ["--data", "--steps", "0"]])
+def test_data_without_a_file_is_refused(args, capsys):
+    assert main(["train", "--env", "Pendulum-v1", *args]) == 2
+    assert "--data needs at least one file" in capsys.readouterr().err
 
 
 def test_a_damaged_file_is_refused(tmp_path, world):

@@ -104,6 +104,12 @@ ELSEWHERE: Mapping[str, str] = {
 
 def _no_setting(kind: Any, prefix: str, name: str) -> ConfigError:
     """The refusal of an unknown name, with the nearest known one, also where that is inside a group."""
+    if any(name in _hints(larger) for larger in kind.__subclasses__()):
+        option = name.replace("_", "-")
+        return ConfigError(
+            f'"{name}" is a setting of a run, not of an agent; m2ac train --{option} takes it, and so does Live where '
+            f"it has a meaning there"
+        )
     known, wanted = _hints(kind), ELSEWHERE.get(name, name)
     found = [wanted] if wanted in known else []
     found += [

@@ -64,6 +64,15 @@ def _plainly(message: str) -> str:
 _KINDS = {"INT": "a whole number", "FLOAT": "a number", "{None}": "None"}
 
 
+def check_data_is_given(args: list[str]) -> None:
+    """Refuse --data without a file, which tyro takes for no logs; an empty variable of the shell leads to it."""
+    for option, value in zip(args, [*args[1:], "--"], strict=True):
+        check(
+            option != "--data" or not value.startswith("--") or "--help" in args,
+            "--data needs at least one file, such as log.csv; leave --data out to begin without logs",
+        )
+
+
 def with_config_file(args: list[str]) -> tuple[list[str], RunConfig | None]:
     """Take `--config FILE` out of the arguments; the file's values are the defaults of the others."""
     for i, arg in enumerate(args):

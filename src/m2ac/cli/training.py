@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from m2ac.cli.parsing import confirmed_env, parse, with_config_file
+from m2ac.cli.parsing import check_data_is_given, confirmed_env, parse, with_config_file
 from m2ac.config import LIVE, RunConfig, check_used
 from m2ac.escaping import visible
 from m2ac.settings import ConfigError, check
@@ -14,6 +14,7 @@ from m2ac.settings import ConfigError, check
 
 def train(args: list[str]) -> int:
     """`m2ac train`."""
+    check_data_is_given(args)
     args, default = with_config_file(args)
     config = parse(
         RunConfig,

@@ -11,6 +11,7 @@ from m2ac.envs.actions import ActionScale
 from m2ac.envs.answers import flag_of, observation_of, reward_of
 from m2ac.envs.make import check_spaces
 from m2ac.envs.notices import EnvError, Notices, brief, cause
+from m2ac.envs.observations import LOOKED_AT, Bounds, Extent
 from m2ac.envs.patience import TimedOut, check_thread, within
 from m2ac.envs.seeds import Stream, episode_seed
 from m2ac.settings import UserError
@@ -19,15 +20,6 @@ __all__ = ["LONGEST_EVALUATION", "EnvError", "Outcome", "Played", "World"]
 
 LONGEST_EVALUATION = 10_000
 """Steps after which an evaluation episode of an environment without a time limit is cut."""
-
-LOOKED_AT = 200
-"""Observations after which it is told which of their numbers float32 can hardly tell apart."""
-
-TOLD_APART = 20
-"""Values that a number must be able to take between its smallest and largest, or it is one of those."""
-
-SLACK = 1e-5
-"""How far beyond its bounds an observation may be, relative to them, before it counts as outside: rounding is none."""
 
 
 class Outcome(NamedTuple):
@@ -76,9 +68,9 @@ class World:
         self.scale = ActionScale.of(env.action_space)
         self.obs_dim = env.observation_space.shape[0]
         self.action_dim = env.action_space.shape[0]
-        self._bounds: _Bounds | None = _Bounds.of(env.observation_space)
+        self.bounds = Bounds.of(env.observation_space)  # None also after they were found not to hold
         fine = env.observation_space.dtype != np.float32
-        self._extent: _Extent | None = _Extent(self.obs_dim) if fine else None
+        self._extent = Extent(self.obs_dim) if fine else None
         self._place = "no episode"
         self._steps = 0
         self.lent = False  # to somebody who plays an episode of his own
@@ -195,11 +187,11 @@ class World:
             if text is not None:
                 self.notices.tell("fine", text)
             self._extent = None
-        if self._bounds is not None:
-            index = self._bounds.outside(checked)
+        if self.bounds is not None:
+            index = self.bounds.outside(checked)
             if index is not None:
-                self.notices.tell("outside", self._bounds.notice(index, checked, self._where))
-                self._bounds = None  # once is enough
+                self.notices.tell("outside", self.bounds.notice(index[0], checked, self._where))
+                self.bounds = None  # once is enough
         return checked
 
     def _check_actions(self) -> None:
@@ -221,64 +213,3 @@ def _time_limit(env: gym.Env[Any, Any]) -> gym.wrappers.TimeLimit[Any, Any] | No
             return env
         env = env.env
     return None
-
-
-class _Extent:
-    """The smallest and the largest that each number of an observation was, before it was rounded to float32."""
-
-    def __init__(self, size: int) -> None:
-        self.low, self.high, self.seen = np.full(size, np.inf), np.full(size, -np.inf), 0
-
-    def widened(self, obs: Any) -> int:
-        """One observation more; how many there were."""
-        np.minimum(self.low, obs, out=self.low)
-        np.maximum(self.high, obs, out=self.high)
-        self.seen += 1
-        return self.seen
-
-    def notice(self) -> str | None:
-        """Of the first number that moves by little more than what float32 can tell apart where it is."""
-        moved, largest = self.high - self.low, np.maximum(np.abs(self.low), np.abs(self.high))
-        step = np.spacing(largest.astype(np.float32)).astype(np.float64)
-        coarse = (moved > 0) & (moved < TOLD_APART * step)
-        if not coarse.any():
-            return None
-        i = int(coarse.argmax())
-        return (
-            f"observation[{i}] is about {largest[i]:.3g} and moved by {moved[i]:.2g} in {self.seen} observations, but "
-            f"float32, in which it is learned from, tells apart no less than {step[i]:.2g} there; subtract an offset "
-            f"in the environment, or change its unit"
-        )
-
-
-class _Bounds(NamedTuple):
-    """What an observation space declares, as it was when the environment came."""
-
-    low: NDArray[Any]
-    high: NDArray[Any]
-    lowest: NDArray[np.float32]  # with some slack
-    highest: NDArray[np.float32]
-
-    @classmethod
-    def of(cls, space: gym.spaces.Box) -> "_Bounds | None":
-        """The bounds of a space that has any."""
-        low, high = np.array(space.low), np.array(space.high)
-        if not (np.isfinite(low).any() or np.isfinite(high).any()):
-            return None
-        wide_low, wide_high = low.astype(np.float64), high.astype(np.float64)
-        lowest = wide_low - SLACK * np.maximum(1, np.abs(wide_low))
-        highest = wide_high + SLACK * np.maximum(1, np.abs(wide_high))
-        with np.errstate(over="ignore"):
-            return cls(low, high, lowest.astype(np.float32), highest.astype(np.float32))
-
-    def outside(self, obs: NDArray[np.float32]) -> int | None:
-        """The first entry that is out of bounds."""
-        out = (obs < self.lowest) | (obs > self.highest)
-        return int(out.argmax()) if out.any() else None
-
-    def notice(self, index: int, obs: NDArray[np.float32], where: str) -> str:
-        return (
-            f"observation[{index}] is {obs[index]:g} in {where}, outside of its declared bounds "
-            f"[{self.low[index]:g}, {self.high[index]:g}]; learning goes on with it, "
-            f"but declare bounds that hold in the observation space, inf where there are none"
-        )

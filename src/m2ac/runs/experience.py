@@ -1,12 +1,12 @@
-"""Experience that was logged before, read from files as transitions; what is wrong is named by column and row."""
+"""Experience that was logged before, as transitions of an environment; what is wrong is named by column and row."""
 
-import csv
 import hashlib
 import json
+import math
+import numbers
 import os
 import re
-import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,25 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from m2ac.envs.notices import brief
 from m2ac.envs.world import World
 from m2ac.runs import disk
 from m2ac.runs.directory import DATA, LARGEST_CONFIG
-from m2ac.settings import ConfigError, perhaps
+from m2ac.runs.log_files import NAMES, SEVERAL, Columns, columns_of
+from m2ac.settings import ConfigError, check, perhaps
 from m2ac.types import Transition
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "obs": ("obs", "observation", "observations", "state", "states"),
-    "action": ("action", "actions"),
-    "reward": ("reward", "rewards"),
-    "next_obs": ("next_obs", "next_observation", "next_observations", "next_state", "next_states"),
-    "terminated": ("terminated", "termination", "terminations", "terminal", "terminals", "done"),
-    "truncated": ("truncated", "truncation", "truncations", "timeout", "timeouts"),
-}
-"""What each part may be called; the first is ours. A part of several numbers has columns obs_0, obs_1, … in a table."""
-
-_READ = {name for names in NAMES.values() for name in names}
 OPTIONAL = ("next_obs", "truncated")
-MINARI = "minari:"
 TOLERANCE = 1e-4
 """How far beyond its bound, in shares of the range, an action counts as on it: a log may have been rounded."""
 
@@ -41,7 +31,7 @@ class Experience(NamedTuple):
     """Transitions from files, in the order in which they stand there."""
 
     rows: Transition  # NumPy; observations in the environment's units, actions in [-1, 1]
-    notes: tuple[str, ...]  # what was left out
+    notes: tuple[str, ...]  # what was left out, and what is odd
     sources: tuple[dict[str, Any], ...]  # name, rows and digest of each file
 
     @property
@@ -50,13 +40,12 @@ class Experience(NamedTuple):
         return len(self.rows.reward)
 
 
-class _Table(NamedTuple):
-    """One source as arrays, not yet checked."""
+class _Checked(NamedTuple):
+    """The transitions of one source."""
 
-    name: str
-    parts: dict[str, NDArray[Any]]
-    first_row: int = 0  # how the file counts
-    notes: tuple[str, ...] = ()
+    rows: Transition
+    notes: tuple[str, ...]
+    outside: str | None  # of the declared bounds, which is told once
 
 
 class Past:
@@ -92,20 +81,20 @@ def _rows_on_record(path: Path) -> int | None:
 
 def read_experience(sources: Sequence[str], world: World) -> Experience:
     """All transitions of the files, which must be of this environment."""
-    read: list[Transition] = []
-    notes: list[str] = []
+    read: list[_Checked] = []
     told: list[dict[str, Any]] = []
     for source in sources:
-        rows = 0
-        for table in _tables(source):
-            transitions, more = _transitions(table, world)
-            read.append(transitions)
-            rows += len(transitions.reward)
-            notes += [*table.notes, *more]
-        told.append({"source": source, "rows": rows, "sha256": _digest(source)})
-        if not rows:
-            raise ConfigError(f"--data {source} has no transition; give a file that has some")
-    columns: Any = [np.concatenate(column) for column in zip(*read, strict=True)]
+        tables = [_transitions(columns, world) for columns in columns_of(source)]
+        rows = sum(len(table.rows.reward) for table in tables)
+        check(rows > 0, f"--data {source} has no transition; give a file that has some")
+        digest = _digest(source)
+        same = next((t["source"] for t in told if (t["sha256"] or t["source"]) == (digest or source)), None)
+        check(same is None, f"--data {source} holds the same as {same}; leave one of them out")
+        told.append({"source": source, "rows": rows, "sha256": digest})
+        read += tables
+    columns: Any = [np.concatenate(column) for column in zip(*(table.rows for table in read), strict=True)]
+    notes = [note for table in read for note in table.notes]
+    notes += [table.outside for table in read if table.outside is not None][:1]
     return Experience(Transition(*columns), tuple(notes), tuple(told))
 
 
@@ -119,235 +108,179 @@ def _digest(source: str) -> str | None:
     return digest.hexdigest()
 
 
-def _tables(source: str) -> Iterable[_Table]:
-    """What a source holds, read by its kind; a Minari dataset has a table for every episode."""
-    if source.startswith(MINARI):
-        return _minari(source)
-    path = Path(source)
-    readers: dict[str, Callable[[Path], _Table]] = {
-        ".npz": _npz,
-        ".csv": _csv,
-        ".parquet": _parquet,
-    }
-    if path.suffix not in readers:
-        raise ConfigError(
-            f"--data {source} must end in .npz, .csv or .parquet, or be {MINARI}DATASET; write it as one of these"
-        )
-    try:
-        return [readers[path.suffix](path)]
-    except OSError as error:
-        raise ConfigError(f"cannot read --data {source}: {disk.reason(error)}; give another file") from error
+def _called(columns: Columns, part: str) -> str | None:
+    """The name under which a part is there."""
+    several = part in SEVERAL
+    return next((n for n in NAMES[part] if n in columns.read or (several and _entries(columns, n))), None)
 
 
-def _npz(path: Path) -> _Table:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return _named({name: file[name] for name in file.files}, path)
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError, TypeError) as error:
-        raise ConfigError(f"--data {path} is damaged or holds objects: {error}; write plain arrays") from error
+def _entries(columns: Columns, name: str) -> dict[int, str]:
+    """Columns such as obs_0 and obs_1, by their numbers."""
+    found = {column: re.fullmatch(rf"{name}_(\d+)", column) for column in columns.read}
+    return {int(match[1]): column for column, match in found.items() if match}
 
 
-def _csv(path: Path) -> _Table:
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-        reader = csv.reader(file)
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            twice = next((name for name in header if header.count(name) > 1 and _is_ours(name)), None)
-            if twice is not None:
-                raise ConfigError(f"--data {path} has two columns {twice}; remove or rename one")
-            empty = 0
-            columns: dict[str, list[float]] = {name: [] for name in header if _is_ours(name)}
-            for number, line in enumerate(reader, 2):
-                if not line:
-                    empty = empty or number
-                    continue
-                if empty:  # not only at the end, where some programs leave one, so rows would be counted wrongly
-                    raise ConfigError(f"--data {path} row {empty} is empty; remove it")
-                if len(line) != len(header):
-                    raise ConfigError(
-                        f"--data {path} row {number} has {len(line)} columns, not {len(header)}; mend or remove it"
-                    )
-                for name, text in zip(header, line, strict=True):
-                    if name in columns:
-                        columns[name].append(_number(text, name, number, path))
-        except csv.Error as error:
-            raise ConfigError(f"--data {path} line {reader.line_num} is damaged: {error}; mend or remove it") from None
-    others = {name: np.empty(0) for name in header if name not in columns}  # for the error that names what there is
-    return _named(others | {name: np.array(column) for name, column in columns.items()}, path, first_row=2)
+def _spread(name: str, width: int) -> str:
+    """The names of the columns of a part: obs_0 … obs_3."""
+    return ", ".join(f"{name}_{i}" for i in range(width)) if width < 3 else f"{name}_0 … {name}_{width - 1}"
 
 
-def _is_ours(name: str) -> bool:
-    """Whether a column is read; others, such as a time, may hold anything."""
-    return re.sub(r"_\d+$", "", name) in _READ
-
-
-def _number(text: str, column: str, row: int, path: Path) -> float:
-    word = {"true": "1", "false": "0"}.get(text.strip().lower(), text)
-    try:
-        return float(word)
-    except ValueError:
-        raise ConfigError(
-            f"--data {path} column {column} row {row} is {text[:40]!r}, not a number; mend or remove the row"
-        ) from None
-
-
-def _parquet(path: Path) -> _Table:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise ConfigError(f"--data {path} needs pyarrow; pip install 'm2ac[data]', or write it as .npz") from None
-    import pyarrow
-
-    try:
-        table = parquet.read_table(path)
-        columns = {name: _stacked(table.column(name).to_numpy()) for name in table.column_names}
-    except (pyarrow.ArrowException, ValueError, TypeError) as error:
-        raise ConfigError(f"--data {path} is damaged: {error}; write it again") from error
-    return _named(columns, path)
-
-
-def _stacked(column: NDArray[Any]) -> NDArray[Any]:
-    """A column of lists as one array."""
-    lists = column.dtype == object and len(column) > 0 and all(isinstance(each, np.ndarray) for each in column)
-    return np.stack(list(column)) if lists else column
-
-
-def _minari(source: str) -> Iterable[_Table]:
-    try:
-        import minari
-    except ImportError:
-        raise ConfigError(f"--data {source} needs Minari; pip install 'm2ac[data]', or export it as .npz") from None
-    name = source.removeprefix(MINARI)
-    try:
-        dataset = minari.load_dataset(name)
-        for episode in dataset.iterate_episodes():
-            observations = np.asarray(episode.observations)
-            yield _Table(
-                f"{source} episode {episode.id}",
-                {
-                    "obs": observations[:-1],
-                    "next_obs": observations[1:],
-                    "action": np.asarray(episode.actions),
-                    "reward": np.asarray(episode.rewards),
-                    "terminated": np.asarray(episode.terminations),
-                    "truncated": np.asarray(episode.truncations),
-                },
-            )
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise ConfigError(f"cannot read --data {source}: {error}; see minari list local") from error
-
-
-def _named(columns: dict[str, NDArray[Any]], path: Path, *, first_row: int = 0) -> _Table:
-    """The parts by our names, columns such as obs_0 and obs_1 put together."""
-    parts: dict[str, NDArray[Any]] = {}
-    columns = {name: _of_one(column) for name, column in columns.items()}
-    for part, names in NAMES.items():
-        for name in names:
-            if name in columns:
-                parts[part] = columns[name]
-            elif f"{name}_0" in columns:
-                width = sum(column.startswith(f"{name}_") and column[len(name) + 1 :].isdigit() for column in columns)
-                missing = [i for i in range(width) if f"{name}_{i}" not in columns]
-                if missing:
-                    raise ConfigError(f"--data {path} has no column {name}_{missing[0]}, but later ones; add it")
-                parts[part] = np.stack([columns[f"{name}_{i}"] for i in range(width)], axis=1)
-            if part in parts:
-                break
-        if part not in parts and part not in OPTIONAL:
-            hint = perhaps(part, columns)
-            several = "" if part in ("reward", "terminated") else f" or {part}_0"
-            given = ", ".join(list(columns)[:20]) or "none"
-            raise ConfigError(f"--data {path} has no column {part}{several}, but {given}.{hint} Name it so")
-    notes: tuple[str, ...] = ()
-    if parts["terminated"] is columns.get("done"):  # Gym's old name, which covers time-outs as well
-        if "truncated" in parts and parts["truncated"].shape == parts["terminated"].shape:
-            parts["terminated"] = np.where(parts["truncated"] == 1, 0, parts["terminated"])
+def _parts(columns: Columns, widths: dict[str, int]) -> dict[str, NDArray[Any]]:
+    """Finite numbers by our names, columns such as obs_0 and obs_1 put together."""
+    parts = {}
+    for part in NAMES:
+        name = _called(columns, part)
+        if name is None:
+            check(part in OPTIONAL, _missing(columns, part, widths))
+        elif name in columns.read:
+            parts[part] = _numbers(columns, name)
         else:
-            notes = (f"{path}: done is read as the end of the task; if it was also set by time-outs, add truncated",)
-    return _Table(str(path), parts, first_row, notes)
+            parts[part] = _put_together(columns, name, widths[part])
+    return parts
 
 
-def _of_one(column: NDArray[Any]) -> NDArray[Any]:
-    """A column of lists of one number each as one of numbers."""
-    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
+def _missing(columns: Columns, part: str, widths: dict[str, int]) -> str:
+    """What is said where a part is not there."""
+    whole = columns.source.endswith(".npz")
+    named = {p: (f"{p} (N, {widths[p]})" if whole else _spread(p, widths[p])) if p in widths else p for p in NAMES}
+    if part == "terminated":
+        remedy = "add a column terminated, all 0 if the task never ends by itself"
+    elif columns.others:
+        all_names = ", ".join(f"{name} (if any)" if p in OPTIONAL else name for p, name in named.items())
+        remedy = f"rename your columns ({', '.join(columns.others[:20])}) to {all_names}, see docs/data.md"
+    else:
+        remedy = "add it, see docs/data.md"
+    hint = "" if part in widths else perhaps(part, columns.others)
+    name = part if part not in widths or whole else f"{part}_0"
+    return f"--data {columns.source} has no column {name}; {remedy}{'.' if hint else ''}{hint}"
 
 
-def _transitions(table: _Table, world: World) -> tuple[Transition, list[str]]:
-    """The checked transitions of a table, and what was left out of it."""
-    parts, first_row = dict(table.parts), table.first_row
-    count = len(parts["reward"]) if parts["reward"].ndim else 0
-    shapes = {"obs": (world.obs_dim,), "next_obs": (world.obs_dim,), "action": (world.action_dim,)}
+def _put_together(columns: Columns, name: str, width: int) -> NDArray[Any]:
+    """Columns such as obs_0 and obs_1 as one part."""
+    entries, source, wanted = _entries(columns, name), f"--data {columns.source}", _spread(name, width)
+    check(
+        set(entries) != set(range(1, width + 1)),
+        f"{source} has no column {name}_0: columns count from 0, so {name}_1 is {name}_0 here; rename them to {wanted}",
+    )
+    for i in range(width):
+        check(i in entries, f"{source} has no column {name}_{i}; this environment has {wanted}, so is it of this task?")
+    last = max(entries)
+    check(last < width, f"{source} has a column {name}_{last}, but this environment only {wanted}; is it of this task?")
+    arrays = [_numbers(columns, entries[i]) for i in range(width)]
+    for i, array in enumerate(arrays):
+        check(
+            array.shape == arrays[0].shape,
+            f"{source} {name}_{i} has shape {array.shape}, but {name}_0 {arrays[0].shape}; write columns of one length",
+        )
+    return np.stack(arrays, axis=1)
+
+
+def _fitted(columns: Columns, world: World) -> dict[str, NDArray[Any]]:
+    """The parts, as long and as wide as they must be, flags as such."""
+    widths = {"obs": world.obs_dim, "next_obs": world.obs_dim, "action": world.action_dim}
+    parts, where = _parts(columns, widths), f"--data {columns.source}"
+    count = len(parts["reward"])
     for name, array in parts.items():
-        wanted = (count, *shapes.get(name, ()))
-        given = array.reshape(array.shape[0], -1) if name in shapes and array.ndim > 2 else array
-        if name in shapes and shapes[name] == (1,) and given.ndim == 1:
-            given = given[:, None]
-        if given.shape != wanted:
-            raise ConfigError(f"--data {table.name} {name} has shape {given.shape}, not {wanted}; is it of this task?")
-        parts[name] = _numbers(given, name, table.name, first_row)
+        given, wanted = math.prod(array.shape[1:]), widths.get(name, 1)
+        check(len(array) == count, f"{where} {name} has {len(array)} rows, reward has {count}; mend the file")
+        check(given == wanted, f"{where} {name} has rows of {given}, not of {wanted} numbers; is it of this task?")
+        parts[name] = array.reshape(count, wanted) if name in widths else array
     for name in ("terminated", "truncated"):
         if name in parts:
-            parts[name] = _flags(parts[name], name, table.name, first_row)
-    keep = np.ones(count, dtype=bool)
+            parts[name] = _flags(columns, name, parts[name])
+    return parts
+
+
+def _transitions(columns: Columns, world: World) -> _Checked:
+    """The checked transitions of a source, and what was left out of it."""
+    source, notes = columns.source, []
+    parts = _fitted(columns, world)
+    if _called(columns, "terminated") == "done":  # Gym's old name, which covers time-outs as well
+        if "truncated" in parts:
+            parts["terminated"] &= ~parts["truncated"]
+        else:
+            notes = [f"{source}: done is read as the end of the task; if it was also set by time-outs, add truncated"]
+    keep = np.ones(len(parts["reward"]), dtype=bool)
     if "next_obs" not in parts:
-        if "truncated" not in parts:
-            raise ConfigError(
-                f"--data {table.name} has neither next_obs nor truncated, so where episodes were cut is unknown; "
-                f"add truncated, all 0 if it is of one episode"
-            )
+        check(
+            "truncated" in parts,
+            f"--data {source} has neither next_obs nor truncated, so where episodes were cut is unknown; "
+            f"add truncated, all 0 if it is of one episode",
+        )
         parts["next_obs"] = np.concatenate([parts["obs"][1:], parts["obs"][:1]])
         keep = ~(parts["terminated"] | parts["truncated"])
         keep[-1:] = False
     rows: Any = (
         parts["obs"].astype(np.float32),
-        _actions(parts["action"], world, table.name, first_row),
+        _actions(columns, parts["action"], world),
         parts["reward"].astype(np.float32),
         parts["next_obs"].astype(np.float32),
         parts["terminated"],
     )
-    notes = []
     if not keep.all():
         ends = int(np.sum(parts["terminated"] & ~keep))
         lost = f", {ends} of them where the task was over: without next_obs no such end is learned" if ends else ""
         out = int(np.sum(~keep))
-        notes.append(f"{table.name}: {out} rows at the ends of episodes have no next observation, left out{lost}")
-    return Transition(*(part[keep] for part in rows)), notes
+        notes.append(f"{source}: {out} rows at the ends of episodes have no next observation, left out{lost}")
+    kept = Transition(*(part[keep] for part in rows))
+    return _Checked(kept, tuple(notes), _outside(columns, parts, world))
 
 
-def _numbers(array: NDArray[Any], name: str, source: str, first_row: int) -> NDArray[Any]:
+def _place(columns: Columns, name: str, array: NDArray[Any], index: NDArray[np.intp]) -> str:
+    """Where a value is, and which; entries of a part have columns of their own."""
+    row, *entry = (int(i) for i in index)
+    value = array[tuple(index)]
+    shown = str(value) if isinstance(value, np.number) else brief(np.asarray(value).tolist())
+    return f"{columns.source} column {'_'.join(map(str, [name, *entry]))} row {row + columns.first_row} is {shown}"
+
+
+def _refuse(bad: NDArray[np.bool_], columns: Columns, name: str, array: NDArray[Any], wanted: str) -> None:
+    """Name the first value that is not what is wanted."""
+    for index in np.argwhere(bad)[:1]:
+        raise ConfigError(f"--data {_place(columns, name, array, index)}, not {wanted}; mend or remove the row")
+
+
+_is_number = np.vectorize(lambda value: isinstance(value, numbers.Real), otypes=[bool])
+
+
+def _numbers(columns: Columns, name: str) -> NDArray[Any]:
+    """A column as finite numbers, one or more for every transition."""
+    array = columns.read[name]
+    check(array.ndim > 0, f"--data {columns.source} {name} is a single value; write one for every transition")
+    width = math.prod(array.shape[1:])
+    array = array.reshape((len(array), width) if width != 1 else len(array))
     if array.dtype.kind not in "fiub":
-        raise ConfigError(f"--data {source} {name} holds {array.dtype}, not numbers; convert it")
-    bad = np.argwhere(~np.isfinite(array.astype(np.float32)))
-    if len(bad):
-        row, *column = (int(i) for i in bad[0])
-        where = f"{name}_{column[0]}" if column else name
-        value = array[tuple(bad[0])]
-        raise ConfigError(
-            f"--data {source} column {where} row {row + first_row} is {value}, not finite in float32; "
-            f"mend or remove the row"
-        )
+        _refuse(~_is_number(array), columns, name, array, "a number")
+        array = array.astype(np.float64)
+    _refuse(~np.isfinite(array.astype(np.float32)), columns, name, array, "finite in float32")
     return array
 
 
-def _flags(array: NDArray[Any], name: str, source: str, first_row: int) -> NDArray[np.bool_]:
-    bad = np.flatnonzero((array != 0) & (array != 1))
-    if len(bad):
-        raise ConfigError(
-            f"--data {source} column {name} row {bad[0] + first_row} is {array[bad[0]]}, not 0 or 1; "
-            f"mend or remove the row"
-        )
+def _flags(columns: Columns, name: str, array: NDArray[Any]) -> NDArray[np.bool_]:
+    _refuse((array != 0) & (array != 1), columns, name, array, "0 or 1")
     return array.astype(bool)
 
 
-def _actions(array: NDArray[Any], world: World, source: str, first_row: int) -> NDArray[np.float32]:
+def _actions(columns: Columns, array: NDArray[Any], world: World) -> NDArray[np.float32]:
     """In [-1, 1]; what is clearly outside of the environment's bounds was logged in other units."""
     low, high = (np.asarray(bound, dtype=np.float64) for bound in (world.scale.low, world.scale.high))
     beyond = np.maximum(low - array, array - high) / (high - low)
-    bad = np.argwhere(beyond > TOLERANCE)
-    if len(bad):
-        row, column = (int(i) for i in bad[0])
+    for index in np.argwhere(beyond > TOLERANCE)[:1]:
         raise ConfigError(
-            f"--data {source} column action_{column} row {row + first_row} is {array[row, column]}, outside of the "
-            f"environment's [{low[column]}, {high[column]}]; log actions in its units"
+            f"--data {_place(columns, 'action', array, index)}, outside of the environment's "
+            f"[{low[index[1]]}, {high[index[1]]}]; log actions in its units"
         )
     return world.scale.from_env(array)
+
+
+def _outside(columns: Columns, parts: dict[str, NDArray[Any]], world: World) -> str | None:
+    """What is said of the first observation that is outside of the environment's declared bounds."""
+    for name in ("obs", "next_obs"):
+        index = None if world.bounds is None else world.bounds.outside(parts[name])
+        if index is not None and world.bounds is not None:
+            low, high = world.bounds.low[index[1]], world.bounds.high[index[1]]
+            return (
+                f"{_place(columns, name, parts[name], index)}, outside of the environment's declared "
+                f"[{low:g}, {high:g}]; learning goes on with it, but is the log in the environment's units?"
+            )
+    return None
