@@ -33,8 +33,6 @@ NAMES: dict[str, tuple[str, ...]] = {
 _READ = {name for names in NAMES.values() for name in names}
 OPTIONAL = ("next_obs", "truncated")
 MINARI = "minari:"
-TOLERANCE = 1e-4
-"""How far beyond its bound, in shares of the range, an action counts as on it: a log may have been rounded."""
 
 
 class Experience(NamedTuple):
@@ -341,9 +339,8 @@ def _flags(array: NDArray[Any], name: str, source: str, first_row: int) -> NDArr
 
 def _actions(array: NDArray[Any], world: World, source: str, first_row: int) -> NDArray[np.float32]:
     """In [-1, 1]; what is clearly outside of the environment's bounds was logged in other units."""
-    low, high = (np.asarray(bound, dtype=np.float64) for bound in (world.scale.low, world.scale.high))
-    beyond = np.maximum(low - array, array - high) / (high - low)
-    bad = np.argwhere(beyond > TOLERANCE)
+    low, high = world.scale.low, world.scale.high
+    bad = np.argwhere(world.scale.outside(array))
     if len(bad):
         row, column = (int(i) for i in bad[0])
         raise ConfigError(

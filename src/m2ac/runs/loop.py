@@ -23,8 +23,8 @@ class Loop(NamedTuple):
     high: list[float]
 
 
-def record_loop(run: Path, loop: Loop) -> None:
-    """Write it down, or refuse another loop than the one the run was begun with."""
+def must_be_loop(run: Path, loop: Loop) -> None:
+    """Refuse another loop than the one the run was begun with, where there is one."""
     if (run / FILE).exists():
         before = read_loop(run)
         odd = next((name for name in Loop._fields if getattr(before, name) != getattr(loop, name)), None)
@@ -33,6 +33,11 @@ def record_loop(run: Path, loop: Loop) -> None:
                 f"{str(run)!r} holds a run of a control loop with {odd}={getattr(before, odd)}, "
                 f"got {getattr(loop, odd)}; choose another out"
             )
+
+
+def record_loop(run: Path, loop: Loop) -> None:
+    """Write it down, or refuse another loop than the one the run was begun with."""
+    must_be_loop(run, loop)
     with disk.writing(run, ROOM):
         disk.write_atomically(run / FILE, disk.dump_json(loop._asdict(), indent=2))
 
@@ -59,5 +64,8 @@ def read_loop(run: Path) -> Loop:
         if not possible or not all(low < high and math.isfinite(high - low) for low, high in bounds):
             raise ValueError("sizes or bounds that cannot be")
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{str(run / FILE)!r} cannot be read ({error}); the same call of Live writes it") from None
+        raise ConfigError(
+            f"{str(run / FILE)!r} cannot be read ({error}); remove it where it is damaged, and the same call of Live "
+            f"writes it"
+        ) from None
     return Loop(int(loop.obs_dim), [low for low, _ in bounds], [high for _, high in bounds])
