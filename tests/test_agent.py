@@ -356,9 +356,9 @@ def test_functions_of_the_user_win_and_get_actions_in_the_environments_units(tmp
     [
         (lambda o, a, n: n[0] > 1, lambda o, a, n: n.sum(), None),
         (
-            lambda o, a, n: n[0] > 9,
+            lambda o, a, n: n[0] > -99,
             lambda o, a, n: n.sum(),
-            r"termination function is wrong in \d+ of .* it has 0 ends",
+            r"termination function is wrong in \d+ of .* it has 50 ends",
         ),
         (lambda o, a, n: n[0] > 1, lambda o, a, n: n.sum() + 1, r"reward function is off by 1 in the last 50 steps"),
     ],

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from safetensors.numpy import load
 from waiting import until
 
 from m2ac.cli import main
-from m2ac.config import RunConfig
+from m2ac.config import LIVE, RunConfig
 from m2ac.envs.nowhere import Nowhere
 from m2ac.envs.world import World
 from m2ac.learners.acting import ActingPolicy
@@ -24,12 +25,14 @@ from m2ac.live import learner
 from m2ac.live.control import Live, LiveError, learned_before
 from m2ac.live.feeding import Ended, Inbox, fed_training
 from m2ac.live.messages import POLICY, ROW, Row, packed, read, unpacked, write
+from m2ac.live.session import must_begin, session_of
 from m2ac.resolving import resolve
 from m2ac.runs import checkpoint
 from m2ac.runs.checkpoint import load_newest
+from m2ac.runs.directory import RunDirectory
 from m2ac.runs.loop import Loop, record_loop
 from m2ac.runs.policy import load_policy, policy_of, save_policy
-from m2ac.settings import ConfigError, to_dict
+from m2ac.settings import ConfigError, override, to_dict
 from m2ac.types import Transition
 
 SMALL = {
@@ -276,6 +279,10 @@ REFUSED = {
     "action must have shape (1,), got (0,)": {"action": []},
     "action must be finite in float32, got [nan]": {"action": [np.nan]},
     "reward must be finite in float32, got [inf]": {"reward": 1e39},
+    "action[0] must be in [-3.0, 0.5], got 1.5; tell the action as it was applied": {"action": [1.5]},
+    "action[0] must be in [-3.0, 0.5], got 0.5004;": {"action": [0.5004]},
+    "terminated must be True or False, got 'no'; mend it": {"terminated": "no"},
+    "truncated must be True or False, got 2; mend it": {"truncated": 2},
 }
 
 
@@ -287,26 +294,85 @@ def test_what_cannot_be_learned_from_or_acted_on_is_refused_at_once():
                 live.observe(**{"obs": [0.0, 0.0], "action": [0.0], "reward": 0.0, "next_obs": [0.0, 0.0], **odd})
         with pytest.raises(ConfigError, match="obs must be finite"):
             live.act([np.nan, 0.0])
+        assert not live._observed
+        for rounded in (0.5003, -3.0003):  # 3.5 wide, so a ten thousandth of it is 0.00035
+            live.observe([0.0, 0.0], [rounded], 0.0, [0.0, 0.0], terminated=np.True_, truncated=0)
+        assert live._observed == 2
     for odd, message in (
         ({"algo": "ppo"}, "algo must not be ppo"),
         ({"tensorboard": True}, "tensorboard has no meaning for Live, got True; leave it out"),
+        ({"obs_dim": 2.0}, "obs_dim must be a whole number of at least 1, got 2.0; count the numbers"),
+        ({"obs_dim": 0}, "obs_dim must be a whole number of at least 1, got 0"),
+        ({"data": ("none.csv",)}, "cannot read --data none.csv: No such file"),
     ):
         with pytest.raises(ConfigError, match=message):
-            Live(2, [-1.0], [1.0], **odd)
+            Live(**{"obs_dim": 2, "low": [-1.0], "high": [1.0], **odd})
 
 
-def test_a_learner_that_has_failed_is_noticed_and_said_at_the_end(tmp_path):
+def test_a_directory_that_the_learner_would_refuse_is_refused_before_the_loop_begins(tmp_path):
+    loop, asked = Loop(2, [-3.0], [0.5]), override(RunConfig(env=LIVE), {**SMALL, "out": str(tmp_path / "run")})
+    run = RunDirectory.open(tmp_path / "run", session_of(asked, loop).config, asked=asked)
+    record_loop(run.path, loop)
+    for name in ("export.json", "metrics.jsonl"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("{}")
+    (tmp_path / "file").write_text("")
+    same = {"obs_dim": 2, "low": [-3.0], "high": [0.5], "out": "run", **SMALL}
+    with pytest.raises(ConfigError, match="another process is training in"):
+        Live(**{**same, "out": str(run.path)})
+    run.close()
+    for odd, message in (
+        ({"horizon": 3}, "'.*run' holds a run with other settings: horizon is 1 there and 3 here; choose another"),
+        ({"high": [0.8]}, r"high=\[0.5\], got \[0.8\]"),
+        ({"out": "export.json"}, "has export.json but no config.json"),
+        ({"out": "metrics.jsonl"}, r"has metrics\.jsonl but no config\.json"),
+        ({"out": "file"}, "cannot write the run directory .*: File exists"),
+    ):
+        wanted = {**same, **odd}
+        with pytest.raises(ConfigError, match=message):
+            Live(**{**wanted, "out": str(tmp_path / wanted["out"])})
+    must_begin(replace(asked, checkpoint_minutes=1.0), loop)
+
+
+def test_a_learner_that_has_failed_is_told_once_and_acting_goes_on(tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "metrics.jsonl").write_text("{}")
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path)
     live = Live(2, [-3.0], [0.5], out=str(tmp_path / "run"), **SMALL)
     live.observe([0.0, 0.0], [0.0], 0.0, [0.0, 0.0])
-    with pytest.raises(LiveError, match=r"metrics\.jsonl but no config\.json"):
-        live.wait(120)
-    assert live.act([0.0, 0.0]).shape == (1,)
-    live.observe([0.0, 0.0], [0.0], 0.0, [0.0, 0.0])
+    until(lambda: live._failure)
+    live._to_send.clear()
+    with pytest.warns(UserWarning, match=r"cannot write the run directory .*no step is kept") as warned:
+        actions = [live.act([0.0, 0.0]) for _ in range(2)]
+    told(live, 1)
+    assert [action.shape for action in actions] == [(1,), (1,)]
+    assert [w.filename for w in warned] == [__file__]
     assert not live._to_send, "what nobody takes any more must not gather"
-    with pytest.raises(LiveError, match=r"metrics\.jsonl but no config\.json"):
+    for told_again in (live.wait, live.close):
+        with pytest.raises(LiveError, match="cannot write the run directory"):
+            told_again()
+
+
+def test_a_learner_that_was_killed_is_told_by_the_next_step():
+    live = Live(2, [-3.0], [0.5], **SMALL)
+    live._process.kill()
+    until(lambda: live._failure)
+    message = r"without a word \(signal 9; see its output\), and what it had not saved is lost"
+    with pytest.warns(UserWarning, match=message) as warned:
+        told(live, 2)
+    assert len(warned) == 1
+    with pytest.raises(LiveError, match="signal 9"):
         live.close()
+
+
+def test_waiting_for_updates_leaves_none_due():
+    with Live(2, [-3.0], [0.5], **SMALL) as live:
+        told(live, 100)
+        assert live.wait(300, updates=True)
+        # Forty random steps; of the updates for the others at least those of a cycle are made.
+        assert live.status["updates"] + live.status["let_go"] == 60
+        assert live.status["updates"] >= 20
+        assert live.status["due"] == 0
+        until(lambda: live.learned)
 
 
 def told(live, count):
@@ -319,7 +385,7 @@ def saved_steps(run):
     return 0 if found is None else found.state.counters.steps
 
 
-def test_a_pause_and_an_early_restart_lose_nothing_and_another_loop_is_refused(tmp_path):
+def test_a_pause_and_an_early_restart_lose_nothing(tmp_path):
     out = tmp_path / "run"
     with Live(2, [-3.0], [0.5], out=str(out), **SMALL) as live:
         told(live, 30)
@@ -341,9 +407,6 @@ def test_a_pause_and_an_early_restart_lose_nothing_and_another_loop_is_refused(t
     with pytest.raises(LiveError, match="the learner ended without a word"):
         until(lambda: live.check() or False)
     assert saved_steps(out) == 33
-    with pytest.raises(LiveError), Live(2, [-3.0], [0.8], out=str(out), **SMALL) as live:
-        until(lambda: live.check() or False)
-    assert "high=[0.5], got [0.8]" in live._failure
 
 
 KILLED = """

@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from m2ac.settings import ConfigError
 
+TOLERANCE = 1e-4
+"""How far beyond its bound, in shares of the range, a reported action counts as on it: it may have been rounded."""
+
 
 @dataclass(frozen=True, eq=False)
 class ActionScale:
@@ -48,6 +51,11 @@ class ActionScale:
         # middle + half can miss the bound by one rounding.
         scaled = np.where(unit >= 1, self.high, np.where(unit <= -1, self.low, scaled))
         return np.clip(scaled, self.low, self.high)
+
+    def outside(self, action: NDArray[Any]) -> NDArray[np.bool_]:
+        """Where an action is clearly beyond a bound: it was reported in other units, or before it was clipped."""
+        low, high = self.low.astype(np.float64), self.high.astype(np.float64)
+        return np.maximum(low - action, action - high) > TOLERANCE * (high - low)
 
     def from_env(self, action: ArrayLike) -> NDArray[np.float32]:
         """The inverse of `to_env`, as float32 in [-1, 1]; what lies outside the bounds counts as on them."""

@@ -51,11 +51,19 @@ def reward_of(answer: Any, where: str) -> float:
 
 def flag_of(name: str, answer: Any, where: str) -> bool:
     """Whether an episode has ended; 0 and 1 will do, an array of one of them too."""
+    flag = as_flag(answer)
+    if flag is None:
+        raise EnvError(f"{name} is {brief(answer)} in {where}; return True or False")
+    return flag
+
+
+def as_flag(answer: Any) -> bool | None:
+    """The answer as a flag, if it is one."""
     if answer is True or answer is False:
         return bool(answer)
     given = _numbers(answer)
     if given is None or given.size != 1 or given.item() not in (0, 1):
-        raise EnvError(f"{name} is {brief(answer)} in {where}; return True or False")
+        return None
     return bool(given.item())
 
 

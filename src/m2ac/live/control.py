@@ -19,9 +19,12 @@ from safetensors.numpy import load as load_tensors
 
 from m2ac.config import LIVE, AgentConfig, RunConfig, check_used
 from m2ac.envs.actions import ActionScale
+from m2ac.envs.answers import as_flag
+from m2ac.envs.notices import brief
 from m2ac.escaping import visible
 from m2ac.learners.acting import ActingPolicy
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, Row, framed, packed, read, write
+from m2ac.live.session import must_begin
 from m2ac.runs.caching import jax_settings
 from m2ac.runs.checkpoint import steps_saved
 from m2ac.runs.loop import Loop
@@ -62,6 +65,14 @@ def checked(name: str, given: ArrayLike, size: int) -> NDArray[np.float32]:
     return numbers
 
 
+def flag(name: str, given: object) -> bool:
+    """Whether an episode has ended; the text "no" would be true in Python."""
+    found = as_flag(given)
+    if found is None:
+        raise ConfigError(f"{name} must be True or False, got {brief(given)}; mend it")
+    return found
+
+
 def learned_before(run: Path, loop: Loop, config: AgentConfig) -> ActingPolicy | None:
     """The policy of an earlier session; a loop must not stand still for a file that the learner writes anew."""
     try:
@@ -90,7 +101,10 @@ class Live:
         self, obs_dim: int, low: ArrayLike, high: ArrayLike, *, out: str | None = None, seed: int = 0, **settings: Any
     ) -> None:
         """`low` and `high` are the bounds of actions; `settings` are those of `m2ac train`, groups as mappings."""
-        check(obs_dim >= 1, f"obs_dim must be at least 1, got {obs_dim}; count the numbers in an observation")
+        check(
+            isinstance(obs_dim, int | np.integer) and not isinstance(obs_dim, bool) and obs_dim >= 1,
+            f"obs_dim must be a whole number of at least 1, got {obs_dim!r}; count the numbers in an observation",
+        )
         bounds = [np.atleast_1d(np.asarray(bound, dtype=np.float64)) for bound in (low, high)]
         self._scale = ActionScale(*bounds)
         for name in WITHOUT_MEANING:
@@ -99,16 +113,18 @@ class Live:
         self.config = override(RunConfig(env=LIVE), given)
         check_used(self.config, RunConfig())
         check(self.config.algo != "ppo", "algo must not be ppo, which needs whole rollouts of its own; use m2ac or sac")
-        self.obs_dim, self.action_dim = obs_dim, len(bounds[0])
-        loop = Loop(obs_dim, *(bound.tolist() for bound in bounds))
+        self.obs_dim, self.action_dim = int(obs_dim), len(bounds[0])
+        loop = Loop(self.obs_dim, *(bound.tolist() for bound in bounds))
+        must_begin(self.config, loop)
         self._policy: ActingPolicy | None = None if out is None else learned_before(Path(out), loop, self.config)
         # Another session of the same run explores otherwise.
         before = None if out is None else steps_saved(Path(out) / "checkpoints")
         self._noise = np.random.default_rng([seed, 7, before or 0])
         self._observed = 0
-        self._status: dict[str, Any] = {"steps": 0, "updates": 0, "let_go": 0, "waiting": 0, "taken": 0}
+        self._status: dict[str, Any] = {"steps": 0, "updates": 0, "let_go": 0, "waiting": 0, "taken": 0, "due": 0}
         self._status["metrics"] = {}
         self._failure: str | None = None
+        self._failure_told = False
         self._killed: str | None = None
         self._told = threading.Condition()
         self._to_send: deque[bytes] = deque()
@@ -136,6 +152,8 @@ class Live:
     def act(self, obs: ArrayLike, *, deterministic: bool = False) -> NDArray[Any]:
         """The action for an observation, in the loop's units; at random before anything was learned."""
         seen, policy = checked("obs", obs, self.obs_dim), self._policy
+        if self._failure is not None:
+            self._warn()
         if policy is None:
             unit: Any = self._noise.uniform(-1.0, 1.0, self.action_dim)
         else:
@@ -152,12 +170,17 @@ class Live:
         terminated: bool = False,
         truncated: bool = False,
     ) -> None:
-        """Tell what an action led to; `terminated` where the task is over, `truncated` where the episode was cut."""
+        """Tell what an action led to; `terminated` where the task is over, `truncated` where the episode was cut.
+
+        The action is the one that was applied, in the loop's units and within its bounds.
+        """
         before, after = checked("obs", obs, self.obs_dim), checked("next_obs", next_obs, self.obs_dim)
-        done = checked("action", action, self.action_dim)
+        done = self._within_bounds(action)
         checked("reward", [reward], 1)
-        row = Row(before, self._scale.from_env(done), float(reward), after, bool(terminated), bool(truncated))
-        if self._failure is not None:  # nobody takes it any more; `check` says so
+        ends = flag("terminated", terminated), flag("truncated", truncated)
+        row = Row(before, self._scale.from_env(done), float(reward), after, *ends)
+        if self._failure is not None:  # nobody takes it any more
+            self._warn()
             return
         self._must_be_open()
         self._observed += 1
@@ -170,21 +193,27 @@ class Live:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """Steps and updates of the learner, updates let go for want of time, steps that wait or were taken, metrics."""
+        """How far the learner is: steps and updates, updates due and let go, steps that wait or were taken, metrics."""
         return dict(self._status)
 
     def check(self) -> None:
         """Raise `LiveError` where the learner has ended; acting would go on without it in silence."""
         if self._failure is not None:
+            self._failure_told = True
             raise LiveError(self._failure)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Between episodes: until the learner has seen every step told so far; False where time ran out."""
+    def wait(self, timeout: float | None = None, *, updates: bool = False) -> bool:
+        """Between episodes: until the learner has seen every step told so far; False where time ran out.
+
+        Having seen them it has not learned from them yet: with `updates` also until those due for them are made.
+        """
         self.check()
         self._must_be_open()
         until = None if timeout is None else time.monotonic() + timeout
         with self._told:
-            while self._status["taken"] < self._observed and self._failure is None:
+            while self._failure is None:
+                if self._status["taken"] >= self._observed and not (updates and self._status["due"]):
+                    break
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -204,6 +233,25 @@ class Live:
         """
         self._end(timeout)
         self.check()
+
+    def _within_bounds(self, given: ArrayLike) -> NDArray[np.float64]:
+        checked("action", given, self.action_dim)
+        action = np.asarray(given, dtype=np.float64)  # bounds may be closer to each other than float32 tells apart
+        outside = self._scale.outside(action)
+        if outside.any():
+            i = int(outside.argmax())
+            raise ConfigError(
+                f"action[{i}] must be in [{self._scale.low[i]}, {self._scale.high[i]}], got {action[i]}; "
+                f"tell the action as it was applied, in the units of low and high"
+            )
+        return action
+
+    def _warn(self) -> None:
+        """Once: the loop has to go on, but whoever runs it should know that nothing is learned or kept any more."""
+        if not self._failure_told:
+            self._failure_told = True
+            told = f"{self._failure}. Until a new Live is made, no step is kept and actions come from the last policy"
+            warnings.warn(visible(told), stacklevel=3)
 
     def _must_be_open(self) -> None:
         if self._closing.is_set():
@@ -246,7 +294,7 @@ class Live:
     def _receive(self) -> None:
         pipe = self._process.stdout
         assert pipe is not None
-        failure = "the learner ended without a word; see its output"
+        failure: str | None = None
         try:
             while (message := read(pipe)) is not None:
                 kind, payload = message
@@ -260,7 +308,12 @@ class Live:
                 elif kind == FAILURE:
                     failure = payload.decode()
         finally:
-            ended_well = self._process.wait() == 0 and self._closing.is_set()
+            code = self._process.wait()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            failure = (
+                failure
+                or f"the learner ended without a word ({how}; see its output), and what it had not saved is lost"
+            )
             with self._told:
-                self._failure = None if ended_well else self._killed or failure
+                self._failure = None if code == 0 and self._closing.is_set() else self._killed or failure
                 self._told.notify_all()

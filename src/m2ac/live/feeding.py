@@ -116,9 +116,13 @@ class Fed(Training):
         made = max(0, self.counters.updates - (self.config.offline_updates or 0))  # those of the log are not of steps
         return max(0, steps * self.config.updates_per_step - made)
 
+    @property
+    def due(self) -> int:
+        """Updates that the steps taken so far still call for, without those let go."""
+        return max(0, self._overdue() - self.let_go)
+
     def _updates_due(self) -> bool:
-        assert self.config.random_steps is not None
-        return self.step > self.config.random_steps and self._overdue() > self.let_go
+        return self.due > 0
 
     def _collect(self, steps: int) -> None:
         """Line 4 of Algorithm 1, done by somebody else."""

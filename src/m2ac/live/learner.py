@@ -10,15 +10,12 @@ from contextlib import suppress
 from typing import IO, Any
 
 from m2ac.config import RunConfig
-from m2ac.envs.nowhere import Nowhere
-from m2ac.envs.world import World
 from m2ac.live.feeding import Ended, Fed, Inbox, fed_training
 from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, read, unpacked, write
-from m2ac.resolving import resolve
+from m2ac.live.session import session_of
 from m2ac.runs import checkpoint
 from m2ac.runs.directory import Logged, RunDirectory
 from m2ac.runs.execute import save_run, take_up
-from m2ac.runs.experience import Past
 from m2ac.runs.loop import Loop, record_loop
 from m2ac.runs.policy import policy_arrays
 from m2ac.runs.tensors import serialised
@@ -37,16 +34,13 @@ class Learner:
 
     def __init__(self, setup: dict[str, Any], inbox: Inbox, out: IO[bytes]) -> None:
         self._out = out
-        world = World(Nowhere(setup["obs_dim"], setup["low"], setup["high"]), seed=0, stream="train")
-        asked = from_dict(RunConfig, setup["config"])
-        assert asked.steps is not None
-        past = Past(asked.data, world, asked.out)
-        config = resolve(asked, {}, action_dim=world.action_dim, steps=asked.steps, logged=past.size)
+        asked, loop = from_dict(RunConfig, setup["config"]), Loop(setup["obs_dim"], setup["low"], setup["high"])
+        world, past, config = session_of(asked, loop)
         self.config = config
         self.directory = None if asked.out is None else RunDirectory.open(asked.out, config, asked=asked)
         found = None
         if self.directory is not None:
-            record_loop(self.directory.path, Loop(setup["obs_dim"], setup["low"], setup["high"]))
+            record_loop(self.directory.path, loop)
             found = checkpoint.load_newest(self.directory.checkpoints, warn=self._say)
         self.training: Fed = fed_training(config, world, inbox=inbox, state=found.state if found else None)
         self._elapsed = self._taken_up(found)
@@ -90,6 +84,7 @@ class Learner:
             "let_go": training.let_go,
             "waiting": len(inbox),
             "taken": inbox.taken,
+            "due": training.due,
         }
         self._write(STATUS, json.dumps(counts | status, default=float).encode())
 

@@ -12,7 +12,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, TypeVar
@@ -40,6 +41,10 @@ OF_LENGTH = {"steps", "replay.capacity", "random_steps", "world.pretrain"}
 
 LARGEST_CONFIG = 2**20
 """Bytes of a configuration or of what is known of a machine; ours have some thousand."""
+
+OF_A_RUN = ("metrics.jsonl", "evals.csv", "DONE")
+OF_OTHERS = ("export.json", "manifest.json")
+"""What an export and a checkpoint are known by, where no run is to be begun."""
 
 DATA = "data.json"
 """What logged experience a run began with."""
@@ -90,12 +95,7 @@ class RunDirectory:
         `asked` is the configuration before the task's values were filled in; it is kept for `--config`.
         """
         run = cls(Path(path), config)
-        continued = False
-        try:
-            continued = (run.path / "config.json").exists()
-            run.path.mkdir(parents=True, exist_ok=True)
-            run._check_or_write_config(asked, write=False)
-            run._lock = _locked(run.path / "lock")
+        with run._opening(asked):
             for left in run.path.glob(".*.tmp"):  # by a process that was killed
                 disk.remove_tree(left)
             run._check_or_write_config(asked, write=True)  # again: another process may have been here meanwhile
@@ -103,12 +103,31 @@ class RunDirectory:
                 raise OSError(errno.ELOOP, "")
             run.checkpoints.mkdir(exist_ok=True)
             run._record_environment()
+        return run
+
+    @classmethod
+    def try_open(cls, path: str | os.PathLike[str], config: RunConfig, *, asked: RunConfig) -> None:
+        """Refuse what `open` would refuse, on behalf of another process that is going to open it."""
+        run = cls(Path(path), config)
+        with run._opening(asked):
+            run.close()
+
+    @contextmanager
+    def _opening(self, asked: RunConfig | None) -> Iterator[None]:
+        """The directory made, compared and locked; what goes wrong is told in one line."""
+        continued = False
+        try:
+            continued = (self.path / "config.json").exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._check_or_write_config(asked, write=False)
+            self._lock = _locked(self.path / "lock")
+            yield
         except (OSError, ValueError) as error:  # a ValueError of a zero byte
             told = disk.reason(error) if isinstance(error, OSError) else error
+            where = f"cannot write the run directory {str(self.path)!r}"
             if continued:
-                raise disk.DiskError(f"cannot write the run directory {str(path)!r}: {told}; {ROOM}") from error
-            raise ConfigError(f"cannot write the run directory {str(path)!r}: {told}; choose another --out") from error
-        return run
+                raise disk.DiskError(f"{where}: {told}; {ROOM}") from error
+            raise ConfigError(f"{where}: {told}; choose another --out") from error
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "RunDirectory":
@@ -201,7 +220,7 @@ class RunDirectory:
             disk.write_atomically(stored, dump_json(values, indent=2))
 
     def _must_be_empty(self) -> None:
-        found = [file.name for file in (self.metrics, self.evals, self.path / "DONE") if file.exists()]
+        found = [name for name in OF_A_RUN + OF_OTHERS if (self.path / name).exists()]
         if found:
             raise ConfigError(f"{str(self.path)!r} has {' and '.join(found)} but no config.json; {_ANOTHER}")
 

@@ -23,8 +23,6 @@ from m2ac.settings import ConfigError, check, perhaps
 from m2ac.types import Transition
 
 OPTIONAL = ("next_obs", "truncated")
-TOLERANCE = 1e-4
-"""How far beyond its bound, in shares of the range, an action counts as on it: a log may have been rounded."""
 
 
 class Experience(NamedTuple):
@@ -263,9 +261,8 @@ def _flags(columns: Columns, name: str, array: NDArray[Any]) -> NDArray[np.bool_
 
 def _actions(columns: Columns, array: NDArray[Any], world: World) -> NDArray[np.float32]:
     """In [-1, 1]; what is clearly outside of the environment's bounds was logged in other units."""
-    low, high = (np.asarray(bound, dtype=np.float64) for bound in (world.scale.low, world.scale.high))
-    beyond = np.maximum(low - array, array - high) / (high - low)
-    for index in np.argwhere(beyond > TOLERANCE)[:1]:
+    low, high = world.scale.low, world.scale.high
+    for index in np.argwhere(world.scale.outside(array))[:1]:
         raise ConfigError(
             f"--data {_place(columns, 'action', array, index)}, outside of the environment's "
             f"[{low[index[1]]}, {high[index[1]]}]; log actions in its units"

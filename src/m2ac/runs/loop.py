@@ -32,8 +32,8 @@ def loop_of(world: World) -> Loop:
     return Loop(world.obs_dim, world.scale.low.tolist(), world.scale.high.tolist())
 
 
-def record_loop(run: Path, loop: Loop) -> None:
-    """Write it down, or refuse another one than the run was begun with."""
+def must_be_loop(run: Path, loop: Loop) -> None:
+    """Refuse another one than the run was begun with, where there is one."""
     if (run / FILE).exists():
         before = read_loop(run)
         odd = next((name for name in Loop._fields if getattr(before, name) != getattr(loop, name)), None)
@@ -42,9 +42,14 @@ def record_loop(run: Path, loop: Loop) -> None:
                 f"{str(run)!r} was begun with {odd}={getattr(before, odd)}, got {getattr(loop, odd)}; "
                 f"bring that back, or choose another out"
             )
-        return
-    with disk.writing(run, ROOM):
-        disk.write_atomically(run / FILE, disk.dump_json(loop._asdict(), indent=2))
+
+
+def record_loop(run: Path, loop: Loop) -> None:
+    """Write it down where it is new, or refuse another one than the run was begun with."""
+    must_be_loop(run, loop)
+    if not (run / FILE).exists():
+        with disk.writing(run, ROOM):
+            disk.write_atomically(run / FILE, disk.dump_json(loop._asdict(), indent=2))
 
 
 def must_be_alike(run: Path, world: World, env: str) -> None:
@@ -69,5 +74,8 @@ def read_loop(run: Path) -> Loop:
         if not possible or not all(low < high and math.isfinite(high - low) for low, high in bounds):
             raise ValueError("sizes or bounds that cannot be")
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{str(run / FILE)!r} cannot be read ({error}); continue the run, which writes it") from None
+        raise ConfigError(
+            f"{str(run / FILE)!r} cannot be read ({error}); remove it where it is damaged, and continue the run, which "
+            f"writes it"
+        ) from None
     return Loop(int(loop.obs_dim), [low for low, _ in bounds], [high for _, high in bounds])
