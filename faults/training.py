@@ -14,30 +14,37 @@ from typing import NamedTuple
 from faults.row import Row
 from m2ac.runs import checkpoint
 
-COMMON = [
+_COMMON = [
     *("--env", "Pendulum-v1", "--steps", "500", "--random-steps", "100", "--model-every", "50"),
-    *("--updates-per-step", "4", "--rollouts-per-update", "4", "--model.members", "3", "--model.elites", "2"),
-    *("--model.hidden", "32", "--model.layers", "2", "--model.weight-decay", "1e-5", "1e-5", "1e-5"),
-    *("--sac.hidden", "32", "--sac.batch-size", "64", "--eval-every", "100", "--eval-episodes", "1"),
-    *("--ddpg.hidden", "32", "--ddpg.batch-size", "64", "--world.hidden", "32", "--world.layers", "2"),
-    *("--world.reward-hidden", "16", "--world.reward-layers", "1", "--world.pretrain", "300"),
+    *("--updates-per-step", "4", "--eval-every", "100", "--eval-episodes", "1"),
     *("--final-episodes", "1", "--checkpoint-every", "25", "--no-tensorboard"),
+]
+_SAC = [*_COMMON, "--sac.hidden", "32", "--sac.batch-size", "64"]
+_DDPG = [*_COMMON, "--ddpg.hidden", "32", "--ddpg.batch-size", "64"]
+_WORLD = [
+    *_DDPG,
+    *("--world.hidden", "32", "--world.layers", "2", "--world.reward-hidden", "16", "--world.reward-layers", "1"),
+    *("--world.pretrain", "300"),
 ]
 _PPO = [
     *("--env", "Pendulum-v1", "--steps", "2000", "--ppo.rollout", "120", "--ppo.envs", "3", "--ppo.batch-size", "20"),
     *("--ppo.hidden", "16", "--eval-every", "200", "--eval-episodes", "1", "--final-episodes", "1"),
     *("--checkpoint-every", "50", "--no-tensorboard"),
 ]
-_MODEL = ["--horizon", "2", *COMMON]
+_MODEL = [
+    *_SAC,
+    *("--horizon", "2", "--rollouts-per-update", "4", "--model.members", "3", "--model.elites", "2"),
+    *("--model.hidden", "32", "--model.layers", "2", "--model.weight-decay", "1e-5", "1e-5", "1e-5"),
+]
 KINDS = {
     "m2ac": ["--algo", "m2ac", *_MODEL],
     "m2ac, epoch rhythm": ["--algo", "m2ac", "--rhythm", "epoch", *_MODEL],
-    "sac": ["--algo", "sac", *COMMON],
+    "sac": ["--algo", "sac", *_SAC],
     "mbpo": ["--algo", "mbpo", *_MODEL],
     "m2ac, hardstop, nll": ["--algo", "m2ac", "--mask.stop", "hardstop", "--mask.uncertainty", "nll", *_MODEL],
-    "steve": ["--algo", "steve", *COMMON],
-    "mve": ["--algo", "mve", *COMMON],
-    "ddpg": ["--algo", "ddpg", *COMMON],
+    "steve": ["--algo", "steve", *_WORLD],
+    "mve": ["--algo", "mve", *_WORLD],
+    "ddpg": ["--algo", "ddpg", *_DDPG],
     "ppo": ["--algo", "ppo", *_PPO],
     "mbpo, epoch rhythm": ["--algo", "mbpo", "--rhythm", "epoch", *_MODEL],
 }

@@ -342,7 +342,7 @@ def test_a_run_keeps_the_policy_of_its_best_evaluation(run: Path, capsys: pytest
 
 def test_a_run_leaves_everything_behind(run: Path) -> None:
     names = {p.name for p in run.iterdir()}
-    files = "config.json environment.json metrics.jsonl evals.csv learning_curve.png policy.safetensors DONE"
+    files = "config.json environment.json loop.json metrics.jsonl evals.csv learning_curve.png policy.safetensors DONE"
     assert names == {*files.split(), "best_policy.safetensors", "tensorboard", "checkpoints", "lock"}
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
     assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")

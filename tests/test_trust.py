@@ -419,7 +419,7 @@ def test_what_cannot_be_examined_is_refused_in_one_line(run, tmp_path, capsys):
     for args, words in (
         ([str(sac)], ["algo=sac", "has no model", "m2ac or mbpo"]),
         ([str(bare), *ENV], ["has no checkpoint yet", "train it for longer"]),
-        ([str(run), "--env", "Pendulum-v1"], ["strange_envs:Plain-v0", "leave it out"]),
+        ([str(run), "--env", "Pendulum-v1"], ["give --env strange_envs:Plain-v0"]),
         ([str(run), *ENV, "--episodes", "0"], ["episodes must be at least 1"]),
         ([str(run), *ENV, "--gain", "1"], ["gain must be in (0, 1)"]),
         ([str(tmp_path / "nowhere")], ["nowhere"]),

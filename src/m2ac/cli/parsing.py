@@ -1,6 +1,7 @@
 """What is typed, as settings: tyro's answer or its complaint as one line, and what a file may give."""
 
 import io
+import itertools
 import json
 import re
 import shlex
@@ -66,7 +67,7 @@ _KINDS = {"INT": "a whole number", "FLOAT": "a number", "{None}": "None"}
 
 def check_data_is_given(args: list[str]) -> None:
     """Refuse --data without a file, which tyro takes for no logs; an empty variable of the shell leads to it."""
-    for option, value in zip(args, [*args[1:], "--"], strict=True):
+    for option, value in itertools.pairwise([*args, "--"]):
         check(
             option != "--data" or not value.startswith("--") or "--help" in args,
             "--data needs at least one file, such as log.csv; leave --data out to begin without logs",
