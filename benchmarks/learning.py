@@ -9,7 +9,8 @@
 Runs go one after the other, each confined to one core, on whose number the last digits of every number depend. A run
 that was interrupted is continued, a finished one is left alone. `gather` writes every evaluation episode to
 `results/learning.csv` and every cycle's figures of trust to `results/learning-trust.csv`; `draw` needs only these.
-Those of the readings go to `results/learning-readings.csv` and `results/learning-readings-trust.csv`.
+With `--of readings` they go to `results/learning-readings.csv` and `results/learning-readings-trust.csv`, with
+`--of walker` to `results/learning-walker.csv` and `results/learning-walker-trust.csv`.
 """
 
 import argparse
@@ -244,7 +245,11 @@ def gather(runs: Sequence[Run], name: str) -> None:
 
 def tell() -> None:
     """Print, as a table, how each run on record ended: its last evaluation, and the mean of its last five."""
-    rows = [row for name in ("learning.csv", "learning-readings.csv") for row in read_rows(ROOT / "results" / name)]
+    rows = [
+        row
+        for name in ("learning.csv", "learning-walker.csv", "learning-readings.csv")
+        for row in read_rows(ROOT / "results" / name)
+    ]
     runs: dict[tuple[str, ...], dict[int, list[float]]] = {}
     for row in rows:
         run = *(row[name] for name in ("task", "algo", "horizon", "seed")), row.get("settings", "")
@@ -347,11 +352,12 @@ def main() -> int:
     parser.add_argument("--part", default="1/1", help="1/2: every second run, from the first on")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     sets = {"comparison": comparison, "walker": walker, "readings": readings}
+    names = {"comparison": "learning", "walker": "learning-walker", "readings": "learning-readings"}
     parser.add_argument("--of", choices=sets, default="comparison")
     chosen = parser.parse_args()
     runs = sets[chosen.of](chosen.seeds)
     if chosen.what == "gather":
-        gather(runs, "learning-readings" if chosen.of == "readings" else "learning")
+        gather(runs, names[chosen.of])
         return 0
     if chosen.what in ("tell", "draw"):
         {"tell": tell, "draw": draw}[chosen.what]()
