@@ -83,7 +83,7 @@ def test_an_observation_that_is_no_array_of_numbers_is_refused() -> None:
 
 
 def test_exporting_what_has_learned_nothing_is_told(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="nothing is learned yet: the exported policy acts at random"):
+    with pytest.warns(UserWarning, match="nothing is learned yet: the exported policy is that of an untrained network"):
         SAC("Pump-v0", **tiny("sac")).export(tmp_path / "out")
 
 

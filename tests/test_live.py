@@ -364,6 +364,12 @@ def test_a_learner_that_was_killed_is_told_by_the_next_step():
         live.close()
 
 
+def test_waiting_for_updates_without_an_end_is_refused_where_none_may_come():
+    with Live(2, [-3.0], [0.5], rhythm="epoch", **SMALL) as live:
+        with pytest.raises(ConfigError, match="timeout must be given with updates=True and rhythm=epoch"):
+            live.wait(updates=True)
+
+
 def test_waiting_for_updates_leaves_none_due():
     with Live(2, [-3.0], [0.5], **SMALL) as live:
         told(live, 100)

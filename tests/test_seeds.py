@@ -283,6 +283,14 @@ def test_agents_that_learn_together_are_those_that_learn_apart(tmp_path: Path) -
         assert_close(state_of(loaded.learn(2)), state_of(own), 1e-4)
 
 
+def test_functions_are_held_against_what_happened_to_each() -> None:
+    joined = agents(M2AC, termination_fn=lambda obs, action, next_obs: next_obs[0] > -99)
+    with pytest.warns(
+        EnvWarning, match=r"the termination function is wrong in \d+ of the last 50 steps: it has 50 ends"
+    ):
+        learn_together(joined, 51)
+
+
 def test_a_callback_sees_agents_that_are_up_to_date_and_stops_by_false() -> None:
     joined, seen = agents(SAC), []
 

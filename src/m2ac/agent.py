@@ -27,7 +27,7 @@ from m2ac.resolving import resolve, room_for
 from m2ac.runs import checkpoint
 from m2ac.runs.display import Pace, Status, make_display
 from m2ac.runs.exporting import export_policy
-from m2ac.runs.loop import loop_of, must_be_alike
+from m2ac.runs.loop import Loop, difference, loop_of, refuse_other_bounds
 from m2ac.runs.stopping import stopping
 from m2ac.settings import ConfigError, from_dict, override, to_dict
 from m2ac.types import RewardFn, TerminationFn
@@ -158,7 +158,7 @@ class Agent:
         """Write the policy, its mean action, for use without m2ac: as "numpy", "stablehlo" or "onnx"."""
         policy = self._acting_policy()
         if not self._prepared(self.num_timesteps).counters.updates:
-            warnings.warn("nothing is learned yet: the exported policy acts at random", stacklevel=2)
+            warnings.warn("nothing is learned yet: the exported policy is that of an untrained network", stacklevel=2)
         world = self._second_world(eval_env)
         about = {"env": self.task.name, "algo": self.algo, "step": self.num_timesteps}
         try:
@@ -195,7 +195,8 @@ class Agent:
         agent = (cls if issubclass(cls, kind) else kind)(
             env, config=config, termination_fn=termination_fn, reward_fn=reward_fn
         )
-        must_be_alike(Path(path), agent._world, str(env))
+        for run in (Path(path), found.path.parent.parent):  # a run directory, or a checkpoint of one
+            refuse_other_bounds(run, agent._world, str(env))
         agent._take_over(found)
         return typing.cast(Self, agent)
 
@@ -208,13 +209,13 @@ class Agent:
                 f"actions, but the environment has {world.obs_dim} and {world.action_dim}; "
                 f"pass the one it was trained on"
             )
-        for name, bounds in (("low", world.scale.low), ("high", world.scale.high)):
-            had = manifest.get("loop", {}).get(name, bounds.tolist())
-            if had != bounds.tolist():
-                raise ConfigError(
-                    f"{found.path} was trained with actions of {name}={had}, but the environment has "
-                    f"{bounds.tolist()}; pass one with the same bounds"
-                )
+        had = manifest.get("loop")
+        odd = None if had is None else difference(Loop(**had), loop_of(world))
+        if odd is not None:
+            raise ConfigError(
+                f"{found.path} was trained with actions of {odd.name}={odd.had}, but the environment has {odd.has}; "
+                f"pass one with the same bounds"
+            )
         for name in ("termination_fn", "reward_fn"):
             if "own" in manifest and (name in manifest["own"]) != (name in self._own):
                 had, remedy = ("with", "give it to") if name in manifest["own"] else ("without", "leave it out of")
@@ -252,12 +253,9 @@ class Agent:
             step_timeout=self.config.step_timeout,
             notices=self._world.notices,
         )
-        ours, theirs = loop_of(self._world)._asdict(), loop_of(world)._asdict()
-        odd = next((name for name in ours if ours[name] != theirs[name]), None)
+        odd = difference(loop_of(self._world), loop_of(world))
         if odd is not None:
-            raise ConfigError(
-                f"eval_env has {odd}={theirs[odd]}, the agent's environment {ours[odd]}; give one like it"
-            )
+            raise ConfigError(f"eval_env has {odd.name}={odd.has}, the agent's environment {odd.had}; give one like it")
         return world
 
     def _worlds(self, config: AgentConfig) -> list[World]:

@@ -52,7 +52,7 @@ class AgentConfig:
     """Everything random follows from it: networks, batches, environment resets."""
     rhythm: Literal["mbpo", "epoch"] = "mbpo"
     """mbpo: fit and imagine every 250 steps, updates after every step; epoch: Algorithm 1 to the letter, all once
-    per 1000 steps. Several short calls of `learn` fit at the end of each."""
+    per 1000 steps. In the epoch rhythm every call of `learn` ends with a fit, also amid an epoch."""
     updates_per_step: int | None = None
     """Updates of policy and critics per environment step. None: 10, or 1 for sac, and 4 for steve, mve and ddpg."""
     model_every: int | None = None
@@ -248,13 +248,13 @@ def is_read(name: str, algo: Algo) -> bool:
 
 
 def check_used(config: AgentConfig, otherwise: AgentConfig) -> None:
-    """Refuse what is not as it would be otherwise, so was asked for, and which the algorithm does not read.
+    """Refuse a setting that was asked for, since it differs from `otherwise`, but that the algorithm does not read.
 
     Not a check of every configuration: one that is resolved has values for everything.
     """
-    usual = flat(to_dict(otherwise))
+    before, usual = flat(to_dict(otherwise)), flat(to_dict(type(config)()))
     for name, given in flat(to_dict(config)).items():
-        if given != usual[name] and not is_read(name, config.algo):
+        if given not in (before[name], usual[name]) and not is_read(name, config.algo):
             group, _, _ = name.rpartition(".")
             own = {"model": "world", "sac": "ddpg"}.get(group) if config.algo in EXPANDING else None
             own = None if own in UNUSED[config.algo] else own

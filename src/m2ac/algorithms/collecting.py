@@ -76,7 +76,7 @@ def step_world(
 
 
 def must_begin_anew(world: World, length: int) -> bool:
-    """Whether somebody else has used the environment in the middle of an episode, so many steps long; it is told."""
+    """Whether somebody else has used the environment in the middle of an episode of that length; warns if so."""
     used = length > 0 and world.used_elsewhere
     if used:
         world.notices.tell(

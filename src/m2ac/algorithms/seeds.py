@@ -33,7 +33,8 @@ from m2ac.algorithms.numbers import (
 )
 from m2ac.algorithms.rhythm import Rhythm
 from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
-from m2ac.algorithms.training import FIT_SLICE, imagination, settled_scaling
+from m2ac.algorithms.task_functions import what_is_wrong
+from m2ac.algorithms.training import FIT_SLICE, imagination, in_env_units, settled_scaling
 from m2ac.algorithms.watch import watch_metrics
 from m2ac.config import MODELLED, SOFT, AgentConfig
 from m2ac.dynamics.fit import Dynamics, Fit, FitReport
@@ -205,6 +206,8 @@ class ManySeeds(Rhythm[SeedsProgress]):
         assert arrays.dynamics is not None
         assert arrays.imagined is not None
         assert self.imagination is not None
+        if not counters.fits:
+            self._judge_functions(self.imagination)
         self._judge_models(self.imagination)
         started = time.perf_counter()
         fits = np.int32(counters.fits)
@@ -233,6 +236,14 @@ class ManySeeds(Rhythm[SeedsProgress]):
         for cycle, own_trust in zip(self._cycles, self._each(trust), strict=True):
             cycle |= trust_metrics(own_trust, self.imagination)
         self._took("imagine", started)
+
+    def _judge_functions(self, how: Imagination) -> None:
+        """The task's functions on the first real steps of every seed."""
+        for s, world in enumerate(self.worlds):
+            scaling = self._scalings[s]
+            wrong = what_is_wrong(self.state_of(s).real, how if scaling.idle else in_env_units(how, scaling))
+            if wrong is not None:
+                world.notices.tell("functions", wrong)
 
     def _judge_models(self, how: Imagination) -> None:
         """Every model on the real steps since its last fit, which it has not seen."""

@@ -21,7 +21,7 @@ WRONG_REWARDS = 0.1
 """Spreads of the reward that a reward function may be off by."""
 
 
-class Said(NamedTuple):
+class Answers(NamedTuple):
     """What the functions say of the newest rows, beside what happened; the oldest row first."""
 
     terminated: Bool[Array, "N"]
@@ -31,32 +31,32 @@ class Said(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("rows", "how"))
-def _asked(real: Real, *, rows: int, how: Imagination) -> Said:
-    """Where one is learned there is no function to ask, and what happened is its word."""
+def _answers(real: Real, *, rows: int, how: Imagination) -> Answers:
+    """A function that is not given is not judged: what happened stands for its answer."""
     seen = jax.tree.map(lambda x: x[:, 0], phases.newest(real, rows=rows, envs=1))
     of_row = seen.obs, seen.action, seen.next_obs
     terminated = seen.terminated if how.termination_fn is None else jax.vmap(how.termination_fn)(*of_row)
     reward = seen.reward if how.reward_fn is None else jax.vmap(how.reward_fn)(*of_row)
-    return Said(terminated, seen.terminated, reward, seen.reward)
+    return Answers(terminated, seen.terminated, reward, seen.reward)
 
 
-def what_is_wrong(real: Real, how: Imagination, *, fresh: int) -> str | None:
-    """What the functions get wrong in the newest `fresh` rows, in words."""
+def what_is_wrong(real: Real, how: Imagination) -> str | None:
+    """What the functions get wrong in the newest rows, in words; None where it is no more than rounding explains."""
     rows = min(MOST_ROWS, real.capacity)
-    fresh = min(fresh, rows, int(real.size))
-    if not fresh or (how.termination_fn is None and how.reward_fn is None):
+    seen = min(rows, int(real.size))
+    if not seen or (how.termination_fn is None and how.reward_fn is None):
         return None
-    ends, true_ends, reward, true_reward = (np.asarray(x)[-fresh:] for x in _asked(real, rows=rows, how=how))
+    ends, true_ends, reward, true_reward = (np.asarray(x)[-seen:] for x in _answers(real, rows=rows, how=how))
     wrong = int(np.sum(ends != true_ends))
     if wrong > WRONG_ENDS:
         return (
-            f"the termination function is wrong in {wrong} of the last {fresh} steps: it has {np.sum(ends)} ends, the "
+            f"the termination function is wrong in {wrong} of the last {seen} steps: it has {np.sum(ends)} ends, the "
             f"environment {np.sum(true_ends)}; mend it, or leave it out to have it learned"
         )
     off, spread = np.sqrt(np.mean(np.square(reward - true_reward))), np.std(true_reward)
     if not off <= WRONG_REWARDS * spread + 1e-4 * np.abs(true_reward).max():
         return (
-            f"the reward function is off by {off:.2g} in the last {fresh} steps, where rewards have a spread of "
+            f"the reward function is off by {off:.2g} in the last {seen} steps, where rewards have a spread of "
             f"{spread:.2g}; mend it, or leave it out to have it learned"
         )
     return None

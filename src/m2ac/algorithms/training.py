@@ -236,10 +236,8 @@ class Training(BaseTraining[State], Rhythm[Progress]):
         self._took("imagine", started)
 
     def _judge_functions(self, how: Imagination) -> None:
-        """The task's functions on the real steps since the last fit, or on all there are before the first."""
-        counters = self.state.counters
-        fresh = counters.steps - counters.modelled_at if counters.fits else int(self.state.real.size)
-        wrong = what_is_wrong(self.state.real, how, fresh=fresh)
+        """The task's functions on the newest real steps."""
+        wrong = what_is_wrong(self.state.real, how)
         if wrong is not None:
             self.world.notices.tell("functions", wrong)
 

@@ -64,10 +64,10 @@ class Extent:
         return self.seen
 
     def notice(self) -> str | None:
-        """Of the first number that moves by little more than what float32 can tell apart where it is."""
+        """What to say if float32 can hardly resolve how some number moves; None if it can."""
         moved, largest = self.high - self.low, np.maximum(np.abs(self.low), np.abs(self.high))
         step = np.spacing(largest.astype(np.float32)).astype(np.float64)
-        coarse = (moved > 0) & (moved < TOLD_APART * step)
+        coarse = (moved < TOLD_APART * step) & (moved > TOLD_APART * np.spacing(largest))  # less is rounding of its own
         if not coarse.any():
             return None
         i = int(coarse.argmax())

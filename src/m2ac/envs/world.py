@@ -69,8 +69,7 @@ class World:
         self.obs_dim = env.observation_space.shape[0]
         self.action_dim = env.action_space.shape[0]
         self.bounds = Bounds.of(env.observation_space)  # None also after they were found not to hold
-        fine = env.observation_space.dtype != np.float32
-        self._extent = Extent(self.obs_dim) if fine else None
+        self._extent = Extent(self.obs_dim) if np.dtype(env.observation_space.dtype).itemsize > 4 else None
         self._place = "no episode"
         self._steps = 0
         self.lent = False  # to somebody who plays an episode of his own
@@ -182,7 +181,7 @@ class World:
             )
         self._seen = checked
         self._left_at = None if self._limit is None else self._limit._elapsed_steps
-        if self._extent is not None and self._extent.widened(obs) == LOOKED_AT:
+        if self._extent is not None and self._extent.widened(np.asarray(obs)) == LOOKED_AT:
             text = self._extent.notice()
             if text is not None:
                 self.notices.tell("fine", text)

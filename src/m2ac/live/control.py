@@ -48,7 +48,7 @@ WITHOUT_MEANING = (
     "tensorboard",
     "rejoin",
 )
-"""Settings of a run that are about an environment, or about files that a live one has not."""
+"""Settings of a run that are about an environment, about when it saves, or about files that a live one has not."""
 
 
 class LiveError(UserError):
@@ -91,7 +91,10 @@ class Live:
     ...         action = live.act(obs)
     ...         next_obs, reward, fell = robot.apply(action)
     ...         live.observe(obs, action, reward, next_obs, terminated=fell)
-    ...         obs = robot.bring_back() if fell else next_obs
+    ...         obs = next_obs
+    ...         if fell:
+    ...             obs = robot.bring_back()
+    ...             live.check()  # raises if the learner has ended
 
     Learning happens in a process of its own, beside the loop, and comes back as a new policy now and then. With `out`
     everything is kept in a run directory, and the same call goes on from there.
@@ -207,6 +210,10 @@ class Live:
 
         Having seen them it has not learned from them yet: with `updates` also until those due for them are made.
         """
+        check(
+            not updates or timeout is not None or self.config.rhythm != "epoch",
+            "timeout must be given with updates=True and rhythm=epoch: none are made before an epoch's steps are there",
+        )
         self.check()
         self._must_be_open()
         until = None if timeout is None else time.monotonic() + timeout

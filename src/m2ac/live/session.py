@@ -9,7 +9,7 @@ from m2ac.envs.world import World
 from m2ac.resolving import resolve
 from m2ac.runs.directory import RunDirectory
 from m2ac.runs.experience import Past
-from m2ac.runs.loop import Loop, must_be_loop
+from m2ac.runs.loop import Loop, refuse_other_loop
 
 
 class Session(NamedTuple):
@@ -34,4 +34,4 @@ def must_begin(asked: RunConfig, loop: Loop) -> None:
     config = session_of(asked, loop).config
     if asked.out is not None:
         RunDirectory.try_open(asked.out, config, asked=asked)
-        must_be_loop(Path(asked.out), loop)
+        refuse_other_loop(Path(asked.out), loop)

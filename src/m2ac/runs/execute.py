@@ -28,7 +28,7 @@ from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
 from m2ac.runs.experience import Experience, Past
-from m2ac.runs.loop import loop_of, record_loop
+from m2ac.runs.loop import loop_of, record_loop, refuse_other_loop
 from m2ac.runs.policy import BEST, FILE, Evaluated, read_evaluated, save_policy
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
@@ -220,13 +220,15 @@ class _Run:
     def show(self, phase: str) -> None:
         counters, offline = self.training.counters, self.config.offline_updates or 0
         from_log = counters.steps == 0 and (counters.updates < offline or not self.steps)
-        pace = self.offline_pace if from_log else self.pace
-        pace.update(counters.updates if from_log else counters.steps)
+        done, of, unit, pace = counters.steps, self.steps, "steps", self.pace
+        if from_log:
+            done, of, unit, pace = counters.updates, offline, "updates", self.offline_pace
+        pace.update(done)
         self.display.update(
             Status(
-                step=counters.updates if from_log else counters.steps,
-                steps=offline if from_log else self.steps,
-                unit="updates" if from_log else "steps",
+                step=done,
+                steps=of,
+                unit=unit,
                 phase=phase,
                 returns=self.returns,
                 train_return=self.train_return,
@@ -335,6 +337,7 @@ def execute(config: RunConfig, *, stream: TextIO, lengthens: bool = False) -> Re
         assert resolved.steps is not None
         if lengthens:  # only now: an environment that cannot be made must not cost a finished run its end
             _must_go_on(Path(resolved.out))
+            refuse_other_loop(Path(resolved.out), loop_of(worlds[0]))
             lengthen(resolved.out, resolved)
         directory = RunDirectory.open(resolved.out, resolved, asked=config)
         at_the_end.callback(directory.close)

@@ -250,7 +250,9 @@ def _numbers(columns: Columns, name: str) -> NDArray[Any]:
     if array.dtype.kind not in "fiub":
         _refuse(~_is_number(array), columns, name, array, "a number")
         array = array.astype(np.float64)
-    _refuse(~np.isfinite(array.astype(np.float32)), columns, name, array, "finite in float32")
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(array.astype(np.float32))
+    _refuse(~finite, columns, name, array, "finite in float32")
     return array
 
 

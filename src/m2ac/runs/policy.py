@@ -12,7 +12,7 @@ from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import acting_policy
 from m2ac.runs import disk
 from m2ac.runs.checkpoint import has_learned
-from m2ac.runs.loop import Loop, must_be_alike, read_loop
+from m2ac.runs.loop import Loop, read_loop, refuse_other_bounds
 from m2ac.runs.tensors import TensorsError, read_tensors, serialised
 from m2ac.scaling import Scaling
 from m2ac.settings import ConfigError, UserError
@@ -127,4 +127,4 @@ def must_fit(policy: ActingPolicy, world: World, *, run: Path | None, env: str) 
             f"has {world.obs_dim} and {world.action_dim}; continue the training, which writes it anew"
         )
     if run is not None:
-        must_be_alike(run, world, env)
+        refuse_other_bounds(run, world, env)

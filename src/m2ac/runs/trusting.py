@@ -20,7 +20,7 @@ from m2ac.model_config import MaskConfig
 from m2ac.report.trust_page import trust_page
 from m2ac.runs import checkpoint, disk
 from m2ac.runs.directory import RunDirectory
-from m2ac.runs.loop import must_be_alike
+from m2ac.runs.loop import refuse_other_bounds
 from m2ac.settings import ConfigError
 from m2ac.trust.findings import About, Findings, Played, find
 from m2ac.trust.measure import Fresh, measure
@@ -66,7 +66,7 @@ def examine(run: RunDirectory, wanted: Wanted, *, env: str, tell: Callable[[str]
     world = World(make_env(task), seed=wanted.seed, stream="eval", step_timeout=config.step_timeout)
     try:
         _check_sizes(run.path, found.state, world, env)
-        must_be_alike(run.path, world, env)
+        refuse_other_bounds(run.path, world, env)
         training = Training(found.config, world, termination_fn=task.terminated, state=found.state)
         fresh, played = play(training, wanted, tell=tell)
     finally:

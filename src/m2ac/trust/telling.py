@@ -77,7 +77,9 @@ def between(interval: Interval | None, form: str) -> str:
 
 
 def _length(horizon: Estimate) -> str:
-    return f"length {horizon.value:.0f}" if horizon.value else "no length is good, not even 1"
+    if not horizon.value:
+        return "length 0: not even one step is shown to be good enough"
+    return f"length {horizon.value:.0f}{between(horizon.interval, '.0f')}"
 
 
 def options(found: Findings) -> str:
@@ -159,7 +161,7 @@ def lines(found: Findings) -> list[str]:
         f"termination     {termination_said(found.termination)}",
         f"on its own      {_drift(found.alone)}",
         f"suggestion      {options(found)}, a rule of thumb; {_length(suggestion.horizon)}"
-        f"{between(suggestion.horizon.interval, '.0f')}, rate {suggestion.rate.value:g}"
+        f", rate {suggestion.rate.value:g}"
         f"{between(suggestion.rate.interval, 'g')}",
         *(f"  but           {doubt}" for doubt in doubts_of(found)),
     ]
