@@ -365,9 +365,9 @@ def test_a_learner_that_was_killed_is_told_by_the_next_step():
 
 
 def test_waiting_for_updates_without_an_end_is_refused_where_none_may_come():
-    with Live(2, [-3.0], [0.5], rhythm="epoch", **SMALL) as live:
-        with pytest.raises(ConfigError, match="timeout must be given with updates=True and rhythm=epoch"):
-            live.wait(updates=True)
+    refused = pytest.raises(ConfigError, match="timeout must be given with updates=True and rhythm=epoch")
+    with Live(2, [-3.0], [0.5], rhythm="epoch", **SMALL) as live, refused:
+        live.wait(updates=True)
 
 
 def test_waiting_for_updates_leaves_none_due():

@@ -20,6 +20,7 @@ from m2ac.algorithms.state import State
 from m2ac.algorithms.training import Training
 from m2ac.config import AgentConfig, is_read
 from m2ac.dynamics.fit import finish_fit, fit_slice, start_fit
+from m2ac.envs.notices import EnvWarning
 from m2ac.envs.world import EnvError, World
 from m2ac.imagination.rollout import masked_rollouts
 from m2ac.learners.sac import sample_action
@@ -285,9 +286,7 @@ def test_agents_that_learn_together_are_those_that_learn_apart(tmp_path: Path) -
 
 def test_functions_are_held_against_what_happened_to_each() -> None:
     joined = agents(M2AC, termination_fn=lambda obs, action, next_obs: next_obs[0] > -99)
-    with pytest.warns(
-        EnvWarning, match=r"the termination function is wrong in \d+ of the last 50 steps: it has 50 ends"
-    ):
+    with pytest.warns(EnvWarning, match=r"termination function is wrong in \d+ of the last 50 steps: it has 50 ends"):
         learn_together(joined, 51)
 
 
