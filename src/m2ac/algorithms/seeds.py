@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from m2ac.algorithms import phases, seed_phases
@@ -32,6 +31,7 @@ from m2ac.algorithms.numbers import (
     without_skipped,
 )
 from m2ac.algorithms.rhythm import Rhythm
+from m2ac.algorithms.stacked import Arrays, arrays_of, one_of, one_or_other, stacked
 from m2ac.algorithms.state import Counters, State, init_state, rollouts_per_phase
 from m2ac.algorithms.task_functions import what_is_wrong
 from m2ac.algorithms.training import FIT_SLICE, imagination, in_env_units, settled_scaling
@@ -43,20 +43,10 @@ from m2ac.imagination.rollout import Imagination
 from m2ac.learners.acting import ActingPolicy
 from m2ac.learners.choice import entropy_bonus, learner_of
 from m2ac.learners.sac import SACLosses, SACState
-from m2ac.replay import Imagined, Real
 from m2ac.scaling import Scaling
 from m2ac.types import RewardFn, TerminationFn, Transition
 
 T = TypeVar("T")
-
-
-class Arrays(NamedTuple):
-    """The arrays of the states of all seeds, which are their first axis."""
-
-    learner: SACState
-    real: Real
-    dynamics: Dynamics | None
-    imagined: Imagined | None
 
 
 class SeedsProgress(NamedTuple):
@@ -101,8 +91,8 @@ class ManySeeds(Rhythm[SeedsProgress]):
         self._skips = [state.counters.skips for state in states]
         self._episodes = tuple(state.episode for state in states)
         self._scalings = tuple(state.scaling for state in states)
-        self._arrays: Arrays = _stacked(*(_arrays_of(s) for s in states))
-        self._streams = _stacked(*(streams(world.seed) for world in worlds))
+        self._arrays: Arrays = stacked(*(arrays_of(s) for s in states))
+        self._streams = stacked(*(streams(world.seed) for world in worlds))
         self._policies: tuple[ActingPolicy, ...] | None = None
         self._cycles: list[dict[str, Any]] = [{} for _ in worlds]
         self._losses: list[SACLosses] = []
@@ -120,7 +110,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
     def state_of(self, i: int) -> State:
         """The whole state of one seed, as `Training` has it."""
         counters = self._counters._replace(skips=self._skips[i])
-        arrays, episode = _one_of(self._arrays, np.int32(i)), self._episodes[i]
+        arrays, episode = one_of(self._arrays, np.int32(i)), self._episodes[i]
         return State(*arrays, counters=counters, episode=episode, scaling=self._scalings[i])
 
     def states(self) -> list[State]:
@@ -191,13 +181,13 @@ class ManySeeds(Rhythm[SeedsProgress]):
         reals = [self.state_of(i).real for i in range(len(self.worlds))]
         scalings = tuple(settled_scaling(self.config, real) for real in reals)
         after = [phases.rescaled(real, scaling) for real, scaling in zip(reals, scalings, strict=True)]
-        arrays = self._arrays._replace(real=_stacked(*after))
+        arrays = self._arrays._replace(real=stacked(*after))
         # All at once: a scaling that is settled beside rows that are not yet scaled would be handed back as whole.
         self._scalings, self._arrays, self._policies = scalings, arrays, None
 
     def _stacked_scaling(self) -> Scaling | None:
         """Every seed's own; None where there is none to speak of."""
-        return None if all(scaling.idle for scaling in self._scalings) else _stacked(*self._scalings)
+        return None if all(scaling.idle for scaling in self._scalings) else stacked(*self._scalings)
 
     def _model(self) -> Iterator[SeedsProgress]:
         """Lines 5-7 of Algorithm 1; a fit that is done waits for those that are not."""
@@ -281,9 +271,9 @@ class ManySeeds(Rhythm[SeedsProgress]):
         if not refused.any():
             return dynamics
         for s in np.flatnonzero(refused).tolist():
-            dynamics_before, real = _one_of((self._arrays.dynamics, self._arrays.real), np.int32(s))
+            dynamics_before, real = one_of((self._arrays.dynamics, self._arrays.real), np.int32(s))
             check_refused(dynamics_before, real, self._place(s))
-        return _one_or_other(refused, self._arrays.dynamics, dynamics)
+        return one_or_other(refused, self._arrays.dynamics, dynamics)
 
     def _place(self, s: int) -> Place:
         """Where the next update of a seed is."""
@@ -317,7 +307,7 @@ class ManySeeds(Rhythm[SeedsProgress]):
         self._took("learn", started)
         for s, own in enumerate(skips):
             if own.updates:
-                check_skips(own, self.learner, config, _one_of(arrays.real, np.int32(s)), places[s])
+                check_skips(own, self.learner, config, one_of(arrays.real, np.int32(s)), places[s])
 
     def _without_faults(self, batches: Transition, keys: seed_phases.Keys) -> tuple[SACState, SACLosses, list[Skips]]:
         """The same updates again, for each seed without those whose numbers are not finite."""
@@ -374,31 +364,8 @@ class ManySeeds(Rhythm[SeedsProgress]):
         return self._each(seed_phases.judge_critics(arrays.learner, arrays.real, bonus, learner=self.learner))
 
 
-def _arrays_of(state: State) -> Arrays:
-    assert isinstance(state.learner, SACState)
-    return Arrays(state.learner, state.real, state.dynamics, state.imagined)
-
-
 def _initial(config: AgentConfig, world: World, *, learns_termination: bool) -> State:
     """The state that a training of the world's seed begins with."""
     return init_state(
         replace(config, seed=world.seed), world.obs_dim, world.action_dim, learns_termination=learns_termination
     )
-
-
-@jax.jit
-def _stacked(*trees: T) -> T:
-    """One tree with a first axis for many that have none."""
-    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
-
-
-@jax.jit
-def _one_or_other(first: Any, tree: T, other: T) -> T:
-    """Stacked trees mixed: from the first one where `first` says so."""
-    return jax.tree.map(lambda a, b: jnp.where(first.reshape(-1, *[1] * (a.ndim - 1)), a, b), tree, other)
-
-
-@jax.jit
-def _one_of(tree: T, i: Any) -> T:
-    """The part of a stacked tree that is at index i of its first axis."""
-    return jax.tree.map(lambda x: x[i], tree)

@@ -15,7 +15,7 @@ from m2ac.live.messages import FAILURE, POLICY, ROW, SAVE, SETUP, STATUS, read, 
 from m2ac.live.session import session_of
 from m2ac.runs import checkpoint
 from m2ac.runs.directory import Logged, RunDirectory
-from m2ac.runs.execute import save_run, take_up
+from m2ac.runs.keeping import save_run, take_up
 from m2ac.runs.loop import Loop, record_loop
 from m2ac.runs.policy import policy_arrays
 from m2ac.runs.tensors import serialised

@@ -28,8 +28,9 @@ from m2ac.runs.directory import ROOM, EvalRow, Logged, RunDirectory, default_out
 from m2ac.runs.display import Display, Pace, Status, make_display
 from m2ac.runs.environment import memory_mib
 from m2ac.runs.experience import Experience, Past
+from m2ac.runs.keeping import save_run, take_up
 from m2ac.runs.loop import loop_of, record_loop, refuse_other_loop
-from m2ac.runs.policy import BEST, FILE, Evaluated, read_evaluated, save_policy
+from m2ac.runs.policy import BEST, Evaluated, read_evaluated, save_policy
 from m2ac.runs.stopping import stopping
 from m2ac.runs.tensorboard import TensorBoard
 from m2ac.settings import UserError
@@ -277,32 +278,6 @@ class _Run:
         """Let go of what is open."""
         if self.tensorboard is not None:
             self.tensorboard.close()
-
-
-def take_up(found: checkpoint.Checkpoint, training: AnyTraining, directory: RunDirectory) -> tuple[float, bool]:
-    """Go on with the run's own notes: its time, its logs, the cycle that was under way.
-
-    Gives the seconds that the run took so far, and whether its logs have every line up to there.
-    """
-    try:
-        elapsed = float(found.manifest["elapsed"])
-        logged = Logged(*(abs(int(found.manifest["logged"][name])) for name in Logged._fields))
-        training.take_up(found.manifest["cycle"], found.losses)
-    except (KeyError, TypeError, ValueError) as error:
-        raise checkpoint.CheckpointError(
-            f"{found.path} is not of a run, or damaged ({error!r}); delete it to use the one before"
-        ) from error
-    return elapsed, directory.cut_back(logged)
-
-
-def save_run(directory: RunDirectory, training: AnyTraining, config: RunConfig, elapsed: float) -> None:
-    """Write the whole state, then the policy alone; first what is logged, so that it is never behind."""
-    logged = directory.logged()._asdict()
-    path = checkpoint.new_name(directory.checkpoints, training.step)
-    cycle, losses = training.unfinished()
-    checkpoint.save(path, training.state, config, losses=losses, elapsed=elapsed, logged=logged, cycle=cycle)
-    checkpoint.prune(directory.checkpoints)
-    save_policy(directory.path / FILE, training.acting_policy())
 
 
 def _last_returns(evals: list[EvalRow]) -> list[float]:
